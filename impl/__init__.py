@@ -1,0 +1,1 @@
+"""Passes: the reference pass and end placement."""

@@ -1,0 +1,1 @@
+"""What is right: program model, meanings, effects, lowering profiles, obligations, the placement rule."""

@@ -1,0 +1,186 @@
+"""The table of effects: what an operator reads, writes and aliases, and what contents its results have.
+
+Sources, in order: the operator's schema (`alias_info`: views, in-place writes, mutable custom operators), then the
+lowering profile (which functional operators a later stage turns into aliases). What neither knows is conservative,
+and says so in `Effect.approximation`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from functools import lru_cache
+from typing import Any
+
+import torch
+
+
+class Chain(Enum):
+    """Effects that must keep their order among themselves."""
+
+    RANDOM = "random numbers"
+    ORDERED = "opaque side effects"
+
+
+class Contents(Enum):
+    """What the contents of a result are."""
+
+    FUNCTION = "an uninterpreted function of the operator, its attributes and the operands' contents"
+    FIRST = "the first operand's contents, where shapes and types agree (clone, view_copy)"
+    SECOND = "the second operand's contents, where shapes and types agree, else cast and broadcast (copy)"
+
+
+@dataclass(frozen=True)
+class Effect:
+    """The effect of one operator, by argument and return position.
+
+    Attributes:
+        writes: arguments whose regions the operator writes.
+        aliases: pairs (return, argument): the return is a region of the argument's storage.
+        chain: the chain of effects that the operator takes part in, if any.
+        contents: what the results (and what is written) contain.
+        maybe: the aliases may or may not be there (`reshape`, `contiguous`, an unknown operator).
+        approximation: what is assumed rather than known about the operator; None where its schema says all.
+    """
+
+    writes: tuple[int, ...] = ()
+    aliases: tuple[tuple[int, int], ...] = ()
+    chain: Chain | None = None
+    contents: Contents = Contents.FUNCTION
+    maybe: bool = False
+    approximation: str | None = None
+
+
+@dataclass(frozen=True)
+class Profile:
+    """A lowering profile: the operators that a later stage turns from a fresh tensor into an alias.
+
+    Attributes:
+        name: for reports.
+        views: canonical operator names (`aten.view_copy.default`) whose result becomes an alias of argument 0, all
+            of it in the same order. A result that is itself a graph output stays a copy, and a view of such a view is
+            re-based on the first one's base, as ExecuTorch's `NormalizeViewCopyBasePass` and
+            `ReplaceViewCopyWithViewPass` do.
+    """
+
+    name: str
+    views: frozenset[str]
+
+
+EXECUTORCH = Profile("executorch", frozenset({"aten.view_copy.default"}))
+"""`remove_view_copy=True`, the default: `view_copy` becomes `memory.view` (exir/passes/
+replace_view_copy_with_view_pass.py, executorch 1.5.1)."""
+
+NO_LOWERING = Profile("none", frozenset())
+"""Nothing is turned into an alias: schemas say all."""
+
+_COPIES_FIRST = frozenset(
+    {
+        "aten.clone",
+        "aten.view_copy",
+        "aten._unsafe_view",
+        "aten.unsqueeze_copy",
+        "aten.squeeze_copy",
+        "aten.alias_copy",
+        "aten.detach_copy",
+        "aten.lift_fresh_copy",
+        "aten._to_copy",
+        "aten._reshape_copy",
+        "dim_order_ops._clone_dim_order",
+        "dim_order_ops._to_dim_order_copy",
+    }
+)
+_RESHAPES = frozenset(
+    {"aten.view_copy", "aten._unsafe_view", "aten.unsqueeze_copy", "aten.squeeze_copy", "aten._reshape_copy"}
+)
+_COPIES_SECOND = frozenset({"aten.copy", "aten.copy_"})
+_MAY_ALIAS = frozenset(
+    {
+        "aten.reshape",
+        "aten.reshape_as",
+        "aten.contiguous",
+        "aten.to",
+        "aten.flatten",
+        "aten.ravel",
+        "aten.lift_fresh",
+        "aten.type_as",
+        "aten.resolve_conj",
+        "aten.resolve_neg",
+        "aten._reshape_alias",
+        "aten.pin_memory",
+    }
+)
+_ASSERTIONS = frozenset(
+    {
+        "aten._assert_async",
+        "aten._assert_scalar",
+        "aten._assert_tensor_metadata",
+        "aten.sym_constrain_range",
+        "aten.sym_constrain_range_for_size",
+        "aten._print",
+        "aten._functional_assert_async",
+        "aten._functional_assert_scalar",
+    }
+)
+_KNOWN_NAMESPACES = frozenset({"aten", "prims", "prim", "dim_order_ops", "quantized_decomposed"})
+
+
+def canonical(operator: torch._ops.OpOverload) -> str:
+    """`namespace.name.overload`, the same for an ATen operator and for its Edge form."""
+    name = operator._schema.name.replace("::", ".")
+    return f"{name}.{operator._schema.overload_name or 'default'}"
+
+
+def family(name: str) -> str:
+    """A canonical name without its overload."""
+    return name.rsplit(".", 1)[0]
+
+
+def reshapes(name: str) -> bool:
+    """Whether the operator of this canonical name changes the shape and keeps the contents, in order."""
+    return family(name) in _RESHAPES
+
+
+@lru_cache(maxsize=None)
+def effect_of(operator: torch._ops.OpOverload) -> Effect:
+    """The effect of `operator` (an ATen or custom OpOverload; unwrap Edge operators first), by its schema.
+
+    The lowering profile is applied by whoever asks, since it depends on where the result is used.
+    """
+    schema: Any = operator._schema
+    name = canonical(operator)
+    writes = tuple(i for i, a in enumerate(schema.arguments) if a.alias_info is not None and a.alias_info.is_write)
+    aliases = []
+    for r, returned in enumerate(schema.returns):
+        if returned.alias_info is None:
+            continue
+        sets = returned.alias_info.before_set | returned.alias_info.after_set
+        for i, argument in enumerate(schema.arguments):
+            info = argument.alias_info
+            if info is not None and ("*" in sets or sets & (info.before_set | info.after_set)):
+                aliases.append((r, i))
+    contents = Contents.FUNCTION
+    if family(name) in _COPIES_FIRST:
+        contents = Contents.FIRST
+    elif family(name) in _COPIES_SECOND:
+        contents = Contents.SECOND
+    chain = None
+    if torch.Tag.nondeterministic_seeded in operator.tags:
+        chain = Chain.RANDOM
+    elif family(name) in _ASSERTIONS or not schema.returns and not writes:
+        chain = Chain.ORDERED
+    approximation = None
+    if operator.namespace not in _KNOWN_NAMESPACES:
+        approximation = f"{name} does just what its schema says, and is a function of its arguments"
+    return Effect(writes, tuple(aliases), chain, contents, family(name) in _MAY_ALIAS, approximation)
+
+
+def functional_name(name: str) -> str:
+    """The canonical name of the functional variant of an in-place operator (`aten.add_.Tensor` to
+    `aten.add.Tensor`); other names unchanged. The two compute the same contents, by PyTorch's naming rule for
+    in-place variants (torchgen `SchemaKind.inplace`)."""
+    head, overload = name.rsplit(".", 1)
+    namespace, base = head.split(".", 1)
+    if base.endswith("_") and not base.endswith("__") and namespace in ("aten", "prims"):
+        return f"{namespace}.{base[:-1]}.{overload}"
+    return name

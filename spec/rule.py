@@ -1,0 +1,86 @@
+"""The placement rule, as data: named ordering constraints on where a write-back may stand.
+
+A write-back of target *t* copies its *source* (the value that the functional graph names as t's new value) into
+t's storage. A constraint says: the write-back of t comes after every step that stands in a given `Relation` to t.
+The earliest legal point is right after the last such step. A pass that is driven by a `Rule` and a proof that takes
+the same `Rule` as axioms speak of the same thing; `Rule.without` drops one constraint, for ablations.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from enum import Enum
+
+
+class Relation(Enum):
+    """How a step can stand to the write-back of a target t with source s."""
+
+    PLACEHOLDER = "the step is a placeholder"
+    SOURCE_DEFINITION = "the step defines s, or the value that s is a view of"
+    SOURCE_WRITE = "the step writes into the storage of s after s was defined"
+    DIRECT_READ = "the step reads t's old contents by the name of t itself"
+    VIEW_READ = "the step reads t's old contents through an alias that the operator schemas declare"
+    LOWERED_VIEW_READ = "the step reads t's old contents through an alias that only the lowering makes"
+    COPY_READ = "the step is the write-back of another target, whose source is an alias of t's old contents"
+    ESCAPE = "the step is the output, and it returns an alias of t's old contents"
+    CYCLE = "the step is the write-back of another target that must, by COPY_READ, also come after this one"
+    OVERLAP = "the step is this write-back itself, whose source overlaps t without being all of t in order"
+
+
+class Remedy(Enum):
+    """What a pass does to meet a constraint."""
+
+    WAIT = "place the write-back after the step"
+    CLONE = "let the step read a clone, made before the write-back, since no order would do"
+
+
+@dataclass(frozen=True)
+class Constraint:
+    """A write-back comes after every step in `relation` to its target; `remedy` is how that is brought about."""
+
+    name: str
+    relation: Relation
+    remedy: Remedy = Remedy.WAIT
+
+
+@dataclass(frozen=True)
+class Rule:
+    """A set of constraints. `name` is for reports."""
+
+    name: str
+    constraints: tuple[Constraint, ...]
+
+    def without(self, *names: str) -> Rule:
+        """This rule less the constraints with these names.
+
+        Raises:
+            KeyError: a name is not one of this rule's constraints; the message lists those that are.
+        """
+        known = {constraint.name for constraint in self.constraints}
+        for name in names:
+            if name not in known:
+                raise KeyError(f"no constraint {name!r} in rule {self.name!r}; it has {', '.join(sorted(known))}")
+        kept = tuple(c for c in self.constraints if c.name not in names)
+        return replace(self, name=f"{self.name} without {', '.join(names)}", constraints=kept)
+
+    def demands(self, relation: Relation) -> bool:
+        """Whether a constraint of this rule speaks of `relation`."""
+        return any(constraint.relation is relation for constraint in self.constraints)
+
+
+REFERENCE = Rule(
+    "reference",
+    (
+        Constraint("placeholders", Relation.PLACEHOLDER),
+        Constraint("source-definition", Relation.SOURCE_DEFINITION),
+        Constraint("source-writes", Relation.SOURCE_WRITE),
+        Constraint("direct-reads", Relation.DIRECT_READ),
+        Constraint("view-reads", Relation.VIEW_READ),
+        Constraint("lowered-view-reads", Relation.LOWERED_VIEW_READ),
+        Constraint("copy-reads", Relation.COPY_READ),
+        Constraint("escapes", Relation.ESCAPE, Remedy.CLONE),
+        Constraint("cycles", Relation.CYCLE, Remedy.CLONE),
+        Constraint("self-overlap", Relation.OVERLAP, Remedy.CLONE),
+    ),
+)
+"""The full rule: sufficient for ORDER, STATE and OUTPUT, and as early as those allow."""

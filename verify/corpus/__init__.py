@@ -1,0 +1,1 @@
+"""Real stateful models and small hazard cases."""
