@@ -1,0 +1,211 @@
+"""What one node of a torch.fx graph does: its operands, and which of them it writes or aliases.
+
+The table of effects speaks of schema arguments; this file speaks of nodes. Higher-order operators take their effect
+from their subgraphs, what is not known at all is conservative: reads everything, may alias everything.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.fx import Node
+
+from copyproof.spec.effects import Chain, Contents, Effect, Profile, canonical, effect_of
+
+ALL = -1
+"""As a result index: every result of the node."""
+
+
+@dataclass(frozen=True)
+class Action:
+    """What a node does, by operand position.
+
+    Attributes:
+        name: the operator's canonical name.
+        operands: the nodes it reads, in argument order, those inside lists too, each as often as it stands there.
+        writes: positions of the operands whose regions it writes.
+        aliases: pairs (result, operand position); the result is an index into a tuple or `ALL`.
+        chain: the chain of effects that it takes part in.
+        contents: what its results contain.
+        maybe: its aliases may or may not be there.
+        approximation: what is assumed and not known about it, or None.
+        opaque: why its writes are not modelled at all, or None.
+    """
+
+    name: str
+    operands: tuple[Node, ...] = ()
+    writes: tuple[int, ...] = ()
+    aliases: tuple[tuple[int, int], ...] = ()
+    chain: Chain | None = None
+    contents: Contents = Contents.FUNCTION
+    maybe: bool = False
+    approximation: str | None = None
+    opaque: str | None = None
+
+
+def overload_of(target: Any) -> torch._ops.OpOverload | None:
+    """The ATen or custom operator behind a node's target, also behind an Edge one; None for anything else."""
+    inner = getattr(target, "_op", None)
+    if isinstance(inner, torch._ops.OpOverload):
+        return inner
+    return target if isinstance(target, torch._ops.OpOverload) else None
+
+
+def action_of(node: Node) -> Action:
+    """What `node` does. Placeholders, `get_attr` and the output do nothing here."""
+    if node.op != "call_function":
+        return Action(node.op)
+    overload = overload_of(node.target)
+    if overload is not None:
+        return _by_schema(node, overload)
+    if isinstance(node.target, torch._ops.HigherOrderOperator):
+        return _higher_order(node, node.target)
+    operands = tuple(_nodes([node.args, node.kwargs]))
+    name = f"{getattr(node.target, '__module__', '')}.{getattr(node.target, '__name__', str(node.target))}"
+    if node.target is operator.getitem:
+        return Action("getitem", operands, aliases=((ALL, 0),))
+    if is_scalar(node.meta.get("val")):
+        return Action(name, operands)
+    every = tuple((ALL, i) for i in range(len(operands)))
+    return Action(
+        name, operands, aliases=every, maybe=True, approximation=f"{name} writes nothing, and may alias what it reads"
+    )
+
+
+def is_scalar(value: Any) -> bool:
+    """Whether a node's `meta["val"]` is a number (or symbolic number) and not a tensor."""
+    return isinstance(value, (int, float, bool, torch.SymInt, torch.SymFloat, torch.SymBool))
+
+
+def is_lowered_view(node: Node, profile: Profile) -> bool:
+    """Whether `profile` turns this node's result into an alias of its first operand.
+
+    A result that the output node names stays a copy (exir/passes/replace_view_copy_with_view_pass.py, 1.5.1).
+    """
+    return _in_profile(node, profile) and all(user.op != "output" for user in node.users)
+
+
+def lowered_base(node: Node, profile: Profile) -> Node:
+    """What the result of a lowered view is an alias of: the base of the whole chain of such operators above it, also
+    where one of them stays a copy itself (exir/passes/normalize_view_copy_base_pass.py, 1.5.1)."""
+    base = node
+    while _in_profile(base, profile):
+        base = base.all_input_nodes[0]
+    return base
+
+
+def _in_profile(node: Node, profile: Profile) -> bool:
+    if node.op != "call_function" or not profile.views:
+        return False
+    overload = overload_of(node.target)
+    return overload is not None and canonical(overload) in profile.views
+
+
+def _by_schema(node: Node, overload: torch._ops.OpOverload) -> Action:
+    effect: Effect = effect_of(overload)
+    operands: list[Node] = []
+    position_of: list[int] = []
+    for index, argument in enumerate(overload._schema.arguments):
+        value = node.args[index] if index < len(node.args) else node.kwargs.get(argument.name)
+        for operand in _nodes(value):
+            operands.append(operand)
+            position_of.append(index)
+    if not effect.writes and not effect.aliases and not effect.maybe:
+        return Action(
+            canonical(overload),
+            tuple(operands),
+            chain=effect.chain,
+            contents=effect.contents,
+            approximation=effect.approximation,
+        )
+    single = len(overload._schema.returns) == 1
+    return Action(
+        canonical(overload),
+        tuple(operands),
+        tuple(i for i, p in enumerate(position_of) if p in effect.writes),
+        tuple(
+            (ALL if single else result, i)
+            for result, argument in effect.aliases
+            for i, p in enumerate(position_of)
+            if p == argument
+        )
+        or (((ALL, 0),) if effect.maybe and operands else ()),
+        effect.chain,
+        effect.contents,
+        effect.maybe,
+        effect.approximation,
+    )
+
+
+def _higher_order(node: Node, target: torch._ops.HigherOrderOperator) -> Action:
+    name = target.name()
+    operands = tuple(n for n in _nodes([node.args, node.kwargs]) if n.op != "get_attr" or not _is_module(n))
+    if name in ("auto_functionalized", "auto_functionalized_v2"):
+        return Action(name, operands, approximation=f"{name} calls a function of its arguments")
+    if name == "executorch_call_delegate":
+        return Action(
+            name,
+            operands,
+            chain=Chain.ORDERED,
+            approximation=f"{name} is a function of its arguments; buffers that it owns are outside the proof",
+        )
+    subgraphs = [_module(n) for n in _nodes([node.args, node.kwargs]) if n.op == "get_attr" and _is_module(n)]
+    writing = [n.name for graph in subgraphs for n in _all_nodes(graph) if action_of(n).writes]
+    opaque = f"{node.name} ({name}) writes inside its subgraph, at {writing[0]}" if writing else None
+    if not subgraphs:
+        opaque = f"{node.name} ({name}) is a higher-order operator without a model"
+    chain = None
+    for graph in subgraphs:
+        for inner in _all_nodes(graph):
+            chain = chain or action_of(inner).chain
+    returns_input = any(_returns_placeholder(graph) for graph in subgraphs)
+    every = tuple((ALL, i) for i in range(len(operands))) if returns_input else ()
+    return Action(name, operands, aliases=every, chain=chain, maybe=returns_input, opaque=opaque)
+
+
+def _returns_placeholder(graph_module: torch.fx.GraphModule) -> bool:
+    """Whether a subgraph may hand back one of its inputs: one is returned as it is, or through views."""
+    shared = {n for n in graph_module.graph.nodes if n.op in ("placeholder", "get_attr")}
+    for node in graph_module.graph.nodes:
+        action = action_of(node)
+        reshapes = action.contents is Contents.FIRST and action.name.startswith("aten.view_copy")
+        if any(action.operands[i] in shared for _, i in action.aliases) or (
+            reshapes and action.operands and action.operands[0] in shared
+        ):
+            shared.add(node)
+        if node.op == "output" and any(returned in shared for returned in node.all_input_nodes):
+            return True
+    return False
+
+
+def _all_nodes(graph_module: torch.fx.GraphModule) -> Iterator[Node]:
+    for module in graph_module.modules():
+        if isinstance(module, torch.fx.GraphModule):
+            yield from module.graph.nodes
+
+
+def _module(node: Node) -> Any:
+    owner: Any = node.graph.owning_module
+    for part in str(node.target).split("."):
+        owner = getattr(owner, part)
+    return owner
+
+
+def _is_module(node: Node) -> bool:
+    return isinstance(_module(node), torch.fx.GraphModule)
+
+
+def _nodes(value: Any) -> Iterator[Node]:
+    """The nodes in an argument, in order, those inside lists, tuples and dictionaries too."""
+    if isinstance(value, Node):
+        yield value
+    elif isinstance(value, (list, tuple)):
+        for item in value:
+            yield from _nodes(item)
+    elif isinstance(value, dict):
+        for item in value.values():
+            yield from _nodes(item)

@@ -1,0 +1,189 @@
+"""The program model: what a front end makes of a graph, and what every proof is about.
+
+A program has inputs, steps and outputs. Every tensor value is a region of a storage. A step reads the current contents
+of its operands, writes some of them, and names results, each a fresh storage or a region of an operand's storage.
+Nothing here knows torch; sizes are integers or sympy expressions over the export's symbols.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any
+
+from copyproof.spec.effects import Chain, Contents
+
+Size = Any
+"""An int, or a sympy expression over the export's symbols."""
+
+
+class Role(Enum):
+    """What an input is."""
+
+    USER_INPUT = "user input"
+    BUFFER = "buffer"
+    PARAMETER = "parameter"
+    CONSTANT = "constant"
+    OTHER = "token or object"
+
+
+@dataclass(frozen=True)
+class TensorType:
+    """Shape, strides and offset in elements, bytes per element, and the element type's name."""
+
+    shape: tuple[Size, ...]
+    strides: tuple[Size, ...]
+    offset: Size
+    itemsize: int
+    dtype: str
+
+    @property
+    def spelled(self) -> str:
+        """`float32[2,3]`, for symbols and messages."""
+        return f"{self.dtype}[{','.join(map(str, self.shape))}]"
+
+    @property
+    def nbytes(self) -> Size:
+        """Bytes of the elements, each counted once."""
+        total: Size = self.itemsize
+        for size in self.shape:
+            total = total * size
+        return total
+
+
+@dataclass(frozen=True)
+class Region:
+    """Elements of a storage, in logical (row-major) order: those at `offset + sum(i_k * strides[k])`, in bytes, for all
+    `0 <= i_k < sizes[k]`, each `itemsize` bytes. Dimensions that run on into each other are merged, those of size 1
+    left out, so that two views of the same elements in the same order are equal regions."""
+
+    offset: Size
+    sizes: tuple[Size, ...]
+    strides: tuple[Size, ...]
+    itemsize: int
+    dtype: str
+
+
+def region_of(tensor: TensorType) -> Region:
+    """The region that a tensor of this type covers in its storage."""
+    sizes: list[Size] = []
+    strides: list[Size] = []
+    for size, stride in zip(tensor.shape, tensor.strides, strict=True):
+        if size == 1:
+            continue
+        if sizes and strides[-1] == stride * size:
+            sizes[-1], strides[-1] = sizes[-1] * size, stride
+        else:
+            sizes.append(size)
+            strides.append(stride)
+    return Region(
+        tensor.offset * tensor.itemsize,
+        tuple(sizes),
+        tuple(stride * tensor.itemsize for stride in strides),
+        tensor.itemsize,
+        tensor.dtype,
+    )
+
+
+@dataclass(frozen=True)
+class Value:
+    """A reference to a value: result `index` of the step or input `name`."""
+
+    name: str
+    index: int = 0
+
+    def __str__(self) -> str:
+        return self.name if self.index == 0 else f"{self.name}[{self.index}]"
+
+
+@dataclass(frozen=True)
+class Input:
+    """A placeholder. `target` is the name by which the signature knows it (the buffer's, or the placeholder's own)."""
+
+    name: str
+    role: Role
+    target: str
+    type: TensorType | None
+
+
+@dataclass(frozen=True)
+class Result:
+    """One result of a step.
+
+    Attributes:
+        type: None for a number.
+        base: the value whose storage it is a region of, None for a fresh storage.
+        maybe: values whose storages it may or may not be a region of, at an unknown place.
+        same_region: it covers just the base's region, in the same order (an in-place result, a lowered view).
+        size: the sympy expression that a number equals by the export's symbols, None if it must be computed.
+    """
+
+    type: TensorType | None
+    base: Value | None = None
+    maybe: tuple[Value, ...] = ()
+    same_region: bool = False
+    size: Size = None
+
+
+@dataclass(frozen=True)
+class Step:
+    """One operation.
+
+    Attributes:
+        name: the node's name.
+        symbol: operator, attributes, and where its operands stand among them; equal symbols compute equal results
+            from equal contents.
+        operands: the values it reads, in argument order.
+        results: what it returns.
+        writes: positions of the operands that it writes.
+        contents: what results and written regions contain.
+        chain: the chain of effects that it takes part in.
+        copy: whether it is a `copy_`, which may be a write-back.
+        approximation: what is assumed about it, or None.
+        opaque: why it cannot be modelled, or None.
+    """
+
+    name: str
+    symbol: str
+    operands: tuple[Value, ...]
+    results: tuple[Result, ...]
+    writes: tuple[int, ...] = ()
+    contents: Contents = Contents.FUNCTION
+    chain: Chain | None = None
+    copy: bool = False
+    approximation: str | None = None
+    opaque: str | None = None
+
+
+@dataclass(frozen=True)
+class Output:
+    """Output i: what node stands there, and what the signature's output spec i says of it.
+
+    Attributes:
+        value: the value that the output node names there; None for a constant.
+        constant: the constant, as text, where `value` is None.
+        kind: the spec's kind, `USER_OUTPUT`, `BUFFER_MUTATION`, ...
+        target: the input that is mutated, by placeholder name; None for a user output.
+        spec_name: the name that the spec gives.
+    """
+
+    value: Value | None
+    constant: str
+    kind: str
+    target: str | None
+    spec_name: str
+
+
+@dataclass(frozen=True)
+class Program:
+    """A graph as a sequence of steps. `ranges` gives the export's bounds of each symbol, by name."""
+
+    inputs: tuple[Input, ...]
+    steps: tuple[Step, ...]
+    outputs: tuple[Output, ...]
+    ranges: dict[str, tuple[int, int | None]] = field(default_factory=dict)
+
+    @property
+    def targets(self) -> dict[str, Output]:
+        """The mutation outputs, by the placeholder name of what they mutate."""
+        return {o.target: o for o in self.outputs if o.target is not None}
