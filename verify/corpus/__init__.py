@@ -1,1 +1,31 @@
-"""Real stateful models and small hazard cases."""
+"""Real stateful models (`MODELS`) and small hazard cases (`CASES`), each an `Example` that lowers and runs.
+
+Open `example.py` first: it says what an Example is and how to export and lower one. `cases.py` gathers the
+hazard cases (from `copy_cases.py`, `alias_cases.py` and `branch_cases.py`) and says which of them ExecuTorch
+refuses or gets wrong.
+"""
+
+from __future__ import annotations
+
+import difflib
+
+from .cases import CASES
+from .example import Example
+
+MODELS: tuple[Example, ...] = ()
+"""Models of the size that people lower."""
+
+__all__ = ["CASES", "MODELS", "Example", "find"]
+
+
+def find(name: str) -> Example:
+    """The example of that name.
+
+    Raises:
+        KeyError: there is none; the message lists names that are near.
+    """
+    known = {example.name: example for example in MODELS + CASES}
+    if name in known:
+        return known[name]
+    near = difflib.get_close_matches(name, known, n=5, cutoff=0.4)
+    raise KeyError(f"no example {name!r} in the corpus; names near it: {', '.join(near) or 'none'}")

@@ -1,0 +1,45 @@
+"""All hazard cases, and what is known of them on executorch 1.5.1 with torch 2.13.0."""
+
+from __future__ import annotations
+
+from . import alias_cases, branch_cases, copy_cases
+from .example import Example
+
+CASES: tuple[Example, ...] = tuple(
+    value
+    for part in (copy_cases, alias_cases, branch_cases)
+    for value in vars(part).values()
+    if isinstance(value, Example)
+)
+"""Small stateful modules, each the shape of a public report."""
+
+_TWO_SPECS = "SpecViolationError: User output {} is not in the correct order"
+_NOT_FUNCTIONALISED = "expected compiled_fn to be GraphModule"
+
+DOES_NOT_REACH: dict[str, str] = {
+    "lineage_wrong_buffer": _TWO_SPECS.format("index_put"),
+    "lineage_wrong_buffer2": _TWO_SPECS.format("index_put"),
+    "two_buffers_same_node": _TWO_SPECS.format("add"),
+    "overlap_unfold_abs": "RuntimeError: While executing unfold, functionalization encountered a tensor being mutated "
+    "that has internal overlap",
+    "diagonal_as_strided": "RuntimeError: During torch.compile, encountered a mutation on a view chain of length 2",
+    "tied_buffers": "AssertionError: " + _NOT_FUNCTIONALISED,
+    "overlapping_buffers": "AssertionError: " + _NOT_FUNCTIONALISED,
+    "cond_mutates_buffer": "SpecViolationError: operator 'aten.copy_.default' is not functional",
+}
+"""Cases that never come to the write-back pass, with how the error of `export` or `to_edge` starts."""
+
+NOT_IN_RUNTIME: dict[str, str] = {
+    "dtype_view_read": "the runtime has no kernel for aten::view_copy.dtype_out, the method does not load",
+    "while_loop_state": "the emitter of to_executorch does not know while_loop",
+}
+"""Cases that come to the write-back pass but not to a program that the runtime loads, with the reason."""
+
+_LOST = "the write is lost: the new value is another buffer's placeholder, taken for a write already in place"
+
+SHIPPED_WRONG: dict[str, str] = {
+    "swap_pair": _LOST,
+    "pingpong_pure": _LOST,
+    "full_slice_then_bump": _LOST,
+}
+"""Cases that the shipped pass gives wrong results in the runtime, with the reason."""
