@@ -1,1 +1,9 @@
-"""Passes: the reference pass and end placement."""
+"""The reference implementation: early placement of write-backs, and end placement done right.
+
+Open `reference.py` first, then `placement.py`; `aliasing.py` is the analysis, `insertion.py` the graph surgery.
+"""
+
+from copyproof.impl.end import end_placement
+from copyproof.impl.reference import early_placement, reference_pass
+
+__all__ = ["early_placement", "end_placement", "reference_pass"]

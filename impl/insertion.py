@@ -1,0 +1,92 @@
+"""Putting copies and clones into a graph, and naming them in its output and signature."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch.export import ExportedProgram, ExportGraphSignature
+from torch.export.graph_signature import OutputKind, OutputSpec, TensorArgument
+from torch.fx import Graph, Node
+
+MUTATIONS = frozenset(
+    {OutputKind.BUFFER_MUTATION, OutputKind.USER_INPUT_MUTATION, OutputKind.PARAMETER_MUTATION}
+)
+
+
+def mutated(program: ExportedProgram) -> list[tuple[int, Node]]:
+    """The targets of `program`: for each mutation output, its index and the placeholder that it mutates.
+
+    Raises:
+        ValueError: the signature names a target that no placeholder of the graph stands for.
+    """
+    signature = program.graph_signature
+    by_target: dict[str, str] = {s.target: s.arg.name for s in signature.input_specs if s.target is not None}
+    placeholders = {node.name: node for node in program.graph.nodes if node.op == "placeholder"}
+    found = []
+    for index, spec in enumerate(signature.output_specs):
+        if spec.kind not in MUTATIONS:
+            continue
+        name = by_target.get(spec.target or "", spec.target or "")
+        if name not in placeholders:
+            raise ValueError(
+                f"output {index} mutates {spec.target!r}, but the graph has no placeholder for it; "
+                "export the program again, or repair its signature"
+            )
+        found.append((index, placeholders[name]))
+    return found
+
+
+def insert_copy(graph: Graph, after: Node, target: Node, source: Node) -> Node:
+    """A `copy_` of `source` into `target`, right after the node `after`."""
+    with graph.inserting_after(after):
+        copy = graph.call_function(torch.ops.aten.copy_.default, (target, source))
+    copy.meta["val"] = target.meta["val"]
+    return copy
+
+
+def insert_clone(graph: Graph, after: Node, value: Node, edge: bool) -> Node:
+    """A clone of `value`, right after the node `after`.
+
+    Args:
+        edge: whether the graph is in the Edge dialect, where a clone is `dim_order_ops._clone_dim_order` or
+            `aten.clone` of that dialect.
+    """
+    with graph.inserting_after(after):
+        clone = graph.call_function(_clone_operator(edge), (value,))
+    clone.meta["val"] = _cloned(value.meta["val"])
+    return clone
+
+
+def is_edge(graph: Graph) -> bool:
+    """Whether `graph` holds operators of ExecuTorch's Edge dialect."""
+    return any(hasattr(node.target, "_op") and node.op == "call_function" for node in graph.nodes)
+
+
+def rename_outputs(program: ExportedProgram, outputs: list[Any]) -> ExportGraphSignature:
+    """Makes the output node return `outputs` and gives the signature that says so, kinds and targets kept."""
+    node = program.graph.output_node()
+    node.args = (type(node.args[0])(outputs) if isinstance(node.args[0], (list, tuple)) else tuple(outputs),)
+    signature = program.graph_signature
+    specs = []
+    for spec, output in zip(signature.output_specs, outputs, strict=True):
+        if isinstance(output, Node) and isinstance(spec.arg, TensorArgument):
+            spec = OutputSpec(spec.kind, TensorArgument(name=output.name), spec.target)
+        specs.append(spec)
+    return ExportGraphSignature(list(signature.input_specs), specs)
+
+
+def _clone_operator(edge: bool) -> Any:
+    if not edge:
+        return torch.ops.aten.clone.default
+    from executorch.exir.dialects._ops import ops
+
+    return ops.edge.aten.clone.default
+
+
+def _cloned(value: Any) -> Any:
+    mode = getattr(value, "fake_mode", None)
+    if mode is None:
+        return value.clone()
+    with mode:
+        return value.clone()
