@@ -11,8 +11,10 @@ import difflib
 
 from .cases import CASES
 from .example import Example
+from .own_models import OWN_MODELS
+from .wheel_models import WHEEL_MODELS
 
-MODELS: tuple[Example, ...] = ()
+MODELS: tuple[Example, ...] = WHEEL_MODELS + OWN_MODELS
 """Models of the size that people lower."""
 
 __all__ = ["CASES", "MODELS", "Example", "find"]

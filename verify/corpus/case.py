@@ -1,4 +1,4 @@
-"""A hazard case from one function: the function is the module's `forward`, its buffers are given beside it."""
+"""A hazard case from one function: the function is the module's `forward`, its buffers stand beside it."""
 
 from __future__ import annotations
 
