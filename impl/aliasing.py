@@ -11,7 +11,7 @@ from typing import TypeAlias
 
 from torch.fx import Graph, Node
 
-from copyproof.spec.effects import Profile, reads_contents, same_order
+from copyproof.spec.effects import Contents, Profile, reads_contents, same_order
 from copyproof.spec.graph import ALL, Action, action_of, is_lowered_view, is_scalar, lowered_base
 from copyproof.spec.rule import Relation
 
@@ -85,7 +85,9 @@ def _record(found: Aliasing, node: Node, index: int, action: Action) -> None:
         _record_item(found, node)
         return
     if reads_contents(action.name) and not (action.aliases and not action.writes and not action.maybe):
-        for operand in action.operands:
+        # What a copy overwrites it does not look at.
+        skipped = 1 if action.contents is Contents.SECOND else 0
+        for operand in action.operands[skipped:]:
             place = found.places.get((operand, 0))
             for storage in place.storages if place else ():
                 found.last_use[storage] = index
@@ -94,6 +96,7 @@ def _record(found: Aliasing, node: Node, index: int, action: Action) -> None:
     for i in action.writes:
         for storage in found.place(action.operands[i]).storages:
             found.writes.setdefault(storage, []).append(index)
+            found.last_use[storage] = index
     found.places[(node, 0)] = Place(frozenset({(node, 0)}))
     for result in {result for result, _ in action.aliases}:
         bases = [

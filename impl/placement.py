@@ -147,6 +147,8 @@ class Placement:
         if self.rule.demands(Relation.SOURCE_WRITE):
             for storage in write_back.place.storages:
                 bound = max([bound, *aliases.writes.get(storage, ())])
+        if self.rule.demands(Relation.DIRECT_READ):
+            bound = max([bound, *aliases.writes.get(target, ())])
         for relation in _READS:
             if self.rule.demands(relation):
                 bound = max(bound, aliases.last_read.get((target, relation), 0))

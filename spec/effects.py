@@ -90,9 +90,23 @@ _COPIES_FIRST = frozenset(
         "dim_order_ops._to_dim_order_copy",
     }
 )
-_RESHAPES = frozenset(
-    {"aten.view_copy", "aten._unsafe_view", "aten.unsqueeze_copy", "aten.squeeze_copy", "aten._reshape_copy"}
+_SAME_ORDER = frozenset(
+    {
+        "aten.view",
+        "aten.view_copy",
+        "aten._unsafe_view",
+        "aten.unsqueeze",
+        "aten.unsqueeze_copy",
+        "aten.squeeze",
+        "aten.squeeze_copy",
+        "aten.alias",
+        "aten.alias_copy",
+        "aten.detach",
+        "aten.detach_copy",
+        "aten._reshape_copy",
+    }
 )
+_SHAPE_ONLY = frozenset({"aten.sym_size", "aten.sym_stride", "aten.sym_numel", "aten.sym_storage_offset"})
 _COPIES_SECOND = frozenset({"aten.copy", "aten.copy_"})
 _MAY_ALIAS = frozenset(
     {
@@ -122,6 +136,9 @@ _ASSERTIONS = frozenset(
         "aten._functional_assert_scalar",
     }
 )
+_UNINITIALISED = frozenset(
+    {"aten.empty", "aten.empty_like", "aten.new_empty", "aten.empty_strided", "aten.new_empty_strided"}
+)
 _KNOWN_NAMESPACES = frozenset({"aten", "prims", "prim", "dim_order_ops", "quantized_decomposed"})
 
 
@@ -136,9 +153,20 @@ def family(name: str) -> str:
     return name.rsplit(".", 1)[0]
 
 
-def reshapes(name: str) -> bool:
-    """Whether the operator of this canonical name changes the shape and keeps the contents, in order."""
-    return family(name) in _RESHAPES
+def same_order(name: str) -> bool:
+    """Whether the result of the operator of this canonical name holds just the elements of its first operand, in the
+    same row-major order, whatever its shape."""
+    return family(name) in _SAME_ORDER and not name.endswith(".dtype")
+
+
+def reads_contents(name: str) -> bool:
+    """Whether the operator of this canonical name looks at its operands' elements, and not at their shapes alone."""
+    return family(name) not in _SHAPE_ONLY
+
+
+def uninitialised(name: str) -> bool:
+    """Whether the operator of this canonical name returns whatever the memory held: no two calls need agree."""
+    return family(name) in _UNINITIALISED
 
 
 @lru_cache(maxsize=None)

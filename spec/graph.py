@@ -7,7 +7,7 @@ from their subgraphs, what is not known at all is conservative: reads everything
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -81,12 +81,17 @@ def is_scalar(value: Any) -> bool:
     return isinstance(value, (int, float, bool, torch.SymInt, torch.SymFloat, torch.SymBool))
 
 
-def is_lowered_view(node: Node, profile: Profile) -> bool:
+def is_lowered_view(node: Node, profile: Profile, returned: Container[Node]) -> bool:
     """Whether `profile` turns this node's result into an alias of its first operand.
 
     A result that the output node names stays a copy (exir/passes/replace_view_copy_with_view_pass.py, 1.5.1).
+
+    Args:
+        node: any node.
+        profile: the lowering.
+        returned: the nodes that the output node names when that lowering runs.
     """
-    return _in_profile(node, profile) and all(user.op != "output" for user in node.users)
+    return _in_profile(node, profile) and node not in returned
 
 
 def lowered_base(node: Node, profile: Profile) -> Node:

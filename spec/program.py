@@ -17,6 +17,10 @@ Size = Any
 """An int, or a sympy expression over the export's symbols."""
 
 
+class BadInput(ValueError):
+    """An input that cannot be judged at all. Its message is one sentence: what was found, and what to do."""
+
+
 class Role(Enum):
     """What an input is."""
 
@@ -138,9 +142,14 @@ class Step:
         writes: positions of the operands that it writes.
         contents: what results and written regions contain.
         chain: the chain of effects that it takes part in.
+        reads: it looks at its operands' elements, and not at their shapes alone.
+        in_place: what it writes is just what `symbol`, its functional variant, returns.
         copy: whether it is a `copy_`, which may be a write-back.
+        uninitialised: its results hold whatever the memory held.
+        same_order: its result holds just the elements of its first operand, in order, whatever its shape.
         approximation: what is assumed about it, or None.
         opaque: why it cannot be modelled, or None.
+        untyped: why its results have no type, or None.
     """
 
     name: str
@@ -150,9 +159,14 @@ class Step:
     writes: tuple[int, ...] = ()
     contents: Contents = Contents.FUNCTION
     chain: Chain | None = None
+    reads: bool = True
+    in_place: bool = False
     copy: bool = False
+    same_order: bool = False
+    uninitialised: bool = False
     approximation: str | None = None
     opaque: str | None = None
+    untyped: str | None = None
 
 
 @dataclass(frozen=True)
@@ -165,6 +179,7 @@ class Output:
         kind: the spec's kind, `USER_OUTPUT`, `BUFFER_MUTATION`, ...
         target: the input that is mutated, by placeholder name; None for a user output.
         spec_name: the name that the spec gives.
+        node_name: the name of the node that stands there; empty for a constant.
     """
 
     value: Value | None
@@ -172,6 +187,7 @@ class Output:
     kind: str
     target: str | None
     spec_name: str
+    node_name: str = ""
 
 
 @dataclass(frozen=True)

@@ -7,11 +7,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn, zeros
 
-from .case import GITHUB, cache_writes, case, module, rounded
-from .example import Calls, Example
+from .case import cache_writes, case, module, rounded
+from .example import WRITTEN_HERE, Calls, Example
 
-EXECUTORCH = "pytorch/executorch/"
-PYTORCH = "pytorch/pytorch/"
+GITHUB = "https://github.com/"
+EXECUTORCH = GITHUB + "pytorch/executorch/"
+PYTORCH = GITHUB + "pytorch/pytorch/"
 
 
 @case(EXECUTORCH + "pull/2461", "late read through chained views", rounded((4,)), {"st": zeros(4)})
@@ -42,7 +43,10 @@ def dtype_view_read(m: Any, x: Tensor) -> Tensor:
 
 
 @case(
-    "tensorflow/haskell/issues/92", "a view of the old contents is returned", rounded((4,)), {"w": zeros(4)}
+    GITHUB + "tensorflow/haskell/issues/92",
+    "view of the old contents returned",
+    rounded((4,)),
+    {"w": zeros(4)},
 )
 def view_of_buffer_returned(m: Any, x: Tensor) -> Tensor:
     old: Tensor = m.w.clone().view(2, 2)
@@ -50,7 +54,7 @@ def view_of_buffer_returned(m: Any, x: Tensor) -> Tensor:
     return old
 
 
-@case("tensorflow/haskell/issues/92", "the buffer itself is returned", rounded((4,)), {"w": zeros(4)})
+@case(GITHUB + "tensorflow/haskell/issues/92", "the buffer itself returned", rounded((4,)), {"w": zeros(4)})
 def buffer_itself_returned(m: Any, x: Tensor) -> tuple[Tensor, Tensor]:
     m.w.add_(x)
     return m.w, m.w.view(2, 2)
@@ -137,6 +141,27 @@ def squeeze_old_read_late(m: Any, x: Tensor) -> Tensor:
 
 @case(
     EXECUTORCH + "issues/7345",
+    "new value is a view of another buffer, whose own copy comes first",
+    rounded((2, 2), n=5),
+    {"a": zeros(2, 2), "b": zeros(4)},
+)
+def value_view_other_buffer(m: Any, x: Tensor) -> Tensor:
+    report: Tensor = m.b + 0.0
+    following = m.a * 0.5 + x
+    m.b.copy_(m.a.view(4))
+    m.a.copy_(following)
+    return report
+
+
+@case(WRITTEN_HERE, "copying cast to the same type, removed as a no-op", rounded((4,)), {"a": zeros(4)})
+def old_kept_by_cast(m: Any, x: Tensor) -> Tensor:
+    old: Tensor = m.a.to(torch.float32, copy=True)
+    m.a.add_(x)
+    return old
+
+
+@case(
+    EXECUTORCH + "issues/7345",
     "new value is a view of another buffer's old contents",
     rounded((2, 2), n=5),
     {"b": zeros(4), "a": zeros(2, 2)},
@@ -195,7 +220,7 @@ def _overlapping() -> tuple[nn.Module, Calls]:
     return made, rounded((4,))()
 
 
-tied_buffers = Example("tied_buffers", GITHUB + PYTORCH + "pull/122824", _tied, "two names of one storage")
+tied_buffers = Example("tied_buffers", PYTORCH + "pull/122824", _tied, "two names of one storage")
 overlapping_buffers = Example(
-    "overlapping_buffers", GITHUB + PYTORCH + "pull/122824", _overlapping, "one buffer is a slice of another"
+    "overlapping_buffers", PYTORCH + "pull/122824", _overlapping, "one buffer is a slice of another"
 )

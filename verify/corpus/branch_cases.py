@@ -8,9 +8,11 @@ import torch
 from torch import Tensor, zeros
 
 from .case import case, rounded
+from .example import WRITTEN_HERE
 
-EXECUTORCH = "pytorch/executorch/"
-PYTORCH = "pytorch/pytorch/"
+GITHUB = "https://github.com/"
+EXECUTORCH = GITHUB + "pytorch/executorch/"
+PYTORCH = GITHUB + "pytorch/pytorch/"
 
 
 @case(
@@ -63,6 +65,14 @@ def cond_out_early_free(m: Any, x: Tensor) -> tuple[Tensor, Tensor]:
     h = x * 5.0
     h = torch.tanh(h) + torch.relu(h)
     return h, chosen * 2.0
+
+
+@case(WRITTEN_HERE, "results of two branches are alive together", rounded((4,)), {"s": zeros(4)})
+def cond_two_alive(m: Any, x: Tensor) -> tuple[Tensor, Tensor]:
+    first = torch.cond(x.sum() >= 0, lambda v: v * 2.0, lambda v: v * 3.0, (x,))
+    second = torch.cond(x.sum() >= 1, lambda v, s: v + s, lambda v, s: v - s, (x, m.s))
+    m.s.copy_(second)
+    return first + 1.0, first * second
 
 
 @case(PYTORCH + "pull/195393", "state carried through a loop", rounded((2,)), {"acc": zeros(2)})

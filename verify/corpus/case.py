@@ -10,11 +10,9 @@ from torch import Tensor, nn
 
 from .example import Calls, Example
 
-GITHUB = "https://github.com/"
-
 
 def case(
-    report: str,
+    origin: str,
     hazard: str,
     calls: Callable[[], Calls],
     buffers: dict[str, Tensor],
@@ -25,7 +23,7 @@ def case(
     """Turns `forward(module, *inputs)` into the Example of that name.
 
     Args:
-        report: the public report that has this shape, as a path below github.com.
+        origin: the address of the public report that has this shape, or WRITTEN_HERE.
         hazard: what a wrong pass gets wrong here.
         calls: makes the argument tuples of the consecutive calls.
         buffers: the module's buffers with their initial contents, in the order they are registered.
@@ -37,7 +35,7 @@ def case(
         def build() -> tuple[nn.Module, Calls]:
             return module(forward, buffers, persistent), calls()
 
-        return Example(forward.__name__, GITHUB + report, build, hazard, **options)
+        return Example(forward.__name__, origin, build, hazard, **options)
 
     return of
 

@@ -20,8 +20,8 @@ DOES_NOT_REACH: dict[str, str] = {
     "lineage_wrong_buffer": f"SpecViolationError: User output index_put {_TWO_TARGETS}",
     "lineage_wrong_buffer2": f"SpecViolationError: User output index_put {_TWO_TARGETS}",
     "two_buffers_same_node": f"SpecViolationError: User output add {_TWO_TARGETS}",
-    "overlap_unfold_abs": "RuntimeError: While executing unfold, functionalization encountered a tensor being "
-    "mutated; what is written overlaps itself",
+    "overlap_unfold_abs": "RuntimeError: While executing unfold, functionalization encountered a tensor "
+    "being mutated; what is written overlaps itself",
     "diagonal_as_strided": "RuntimeError: During torch.compile, encountered a mutation on a view chain; "
     "as_strided of a view cannot be made functional",
     "tied_buffers": f"{_NOT_FUNCTIONAL}; to_edge does not take two buffers that are one tensor",
@@ -41,8 +41,18 @@ _LOST = "the write is lost: the new value is another buffer's placeholder, taken
 
 SHIPPED_WRONG: dict[str, str] = {
     "swap_pair": _LOST,
+    "rotate_three": _LOST,
     "pingpong_pure": _LOST,
+    "reset_from_constant": _LOST,
     "full_slice_then_bump": _LOST,
     "delay_line": _LOST,
+    "value_view_other_buffer": "the copies at the end run in output order: b reads a through a view after "
+    "a was written",
+    "old_kept_by_cast": "the returned old contents are the buffer itself, which the copy at the end overwrites",
 }
 """Examples that the shipped pass gives wrong results in the runtime, with the reason."""
+
+PLANNED_WRONG: dict[str, str] = {
+    "cond_two_alive": "the memory planner lays out the insides of the second branch over the first one's result",
+}
+"""Cases whose results in the runtime are wrong whatever the write-back pass does, with the reason."""

@@ -7,12 +7,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn, zeros
 
-from .case import GITHUB, cache_writes, case, rounded
-from .example import Calls, Example
+from .case import cache_writes, case, rounded
+from .example import WRITTEN_HERE, Calls, Example
 
-EXECUTORCH = "pytorch/executorch/"
-PYTORCH = "pytorch/pytorch/"
-TENSORRT = "pytorch/TensorRT/"
+GITHUB = "https://github.com/"
+EXECUTORCH = GITHUB + "pytorch/executorch/"
+PYTORCH = GITHUB + "pytorch/pytorch/"
+TENSORRT = GITHUB + "pytorch/TensorRT/"
 
 
 @case(EXECUTORCH + "pull/12008", "two buffers swapped", rounded((3,)), {"p": zeros(3), "q": zeros(3)})
@@ -35,6 +36,29 @@ def pingpong_pure(m: Any, x: Tensor) -> Tensor:
     seen: Tensor = m.front + 0.0
     m.front.copy_(m.back)
     m.back.copy_(x)
+    return seen
+
+
+@case(WRITTEN_HERE, "three buffers rotated", rounded((3,)), {"a": zeros(3), "b": zeros(3), "c": zeros(3)})
+def rotate_three(m: Any, x: Tensor) -> Tensor:
+    seen: Tensor = m.a + m.b * 10.0 + m.c * 100.0
+    hold = m.a.clone()
+    m.a.copy_(m.b)
+    m.b.copy_(m.c)
+    m.c.copy_(hold)
+    m.a.add_(x)
+    return seen
+
+
+@case(
+    WRITTEN_HERE,
+    "buffer reset from a constant one",
+    rounded((3,)),
+    {"state": zeros(3), "initial": torch.arange(1.0, 4.0)},
+)
+def reset_from_constant(m: Any, x: Tensor) -> Tensor:
+    seen: Tensor = m.state * x
+    m.state.copy_(m.initial)
     return seen
 
 
@@ -93,7 +117,7 @@ def mutations_plus_user_outputs(m: Any, x: Tensor, pos: Tensor) -> tuple[Tensor,
 
 
 @case(
-    "Xilinx/mlir-aie/issues/3656",
+    GITHUB + "Xilinx/mlir-aie/issues/3656",
     "buffer is operand and result of one operation",
     rounded((2, 2), scale=0.25),
     {"h": zeros(2, 2)},
@@ -106,7 +130,7 @@ def residual_inplace(m: Any, x: Tensor) -> Tensor:
 
 
 @case(
-    "dsharlet/slinky/pull/736",
+    GITHUB + "dsharlet/slinky/pull/736",
     "value is returned, written back and read later",
     rounded((3,)),
     {"a": zeros(3)},
@@ -139,7 +163,12 @@ def augmented_assign(m: Any, x: Tensor) -> Tensor:
     return result
 
 
-@case("apple/coremltools/issues/1726", "in-place change silently ignored", rounded((3,)), {"a": zeros(3)})
+@case(
+    GITHUB + "apple/coremltools/issues/1726",
+    "in-place change ignored",
+    rounded((3,)),
+    {"a": zeros(3)},
+)
 def scale_then_update(m: Any, x: Tensor) -> Tensor:
     scaled = x * m.a
     m.a.copy_(0.9 * m.a + 0.1 * x.abs())
@@ -182,8 +211,8 @@ def init_nonzero_with_pass(m: Any, x: Tensor) -> Tensor:
 class _Normalised(nn.Module):
     def __init__(self) -> None:
         super().__init__()
-        self.bn = nn.BatchNorm1d(2)
-        nn.init.zeros_(self.bn.running_var)  # type: ignore[arg-type]
+        self.bn: Any = nn.BatchNorm1d(2)
+        self.bn.running_var.zero_()
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         return self.bn(x), self.bn.running_mean * 1.0, self.bn.num_batches_tracked + 0
@@ -196,7 +225,7 @@ def _normalised() -> tuple[nn.Module, Calls]:
 
 batchnorm_train = Example(
     "batchnorm_train",
-    GITHUB + EXECUTORCH + "pull/19980",
+    EXECUTORCH + "pull/19980",
     _normalised,
     "running statistics of a normalisation in training",
     decompose=("aten._native_batch_norm_legit_functional",),
@@ -211,7 +240,7 @@ def input_mutation_extra_out(m: Any, x: Tensor) -> Tensor:
     return y
 
 
-@case("tenstorrent/tt-mlir/issues/9328", "user input changed and kept", rounded((3,)), {"m": zeros(3)})
+@case(GITHUB + "tenstorrent/tt-mlir/issues/9328", "input changed and kept", rounded((3,)), {"m": zeros(3)})
 def input_mut_and_buffer(m: Any, x: Tensor) -> Tensor:
     result: Tensor = m.m + 0.0
     x.mul_(2)

@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from executorch.exir import EdgeProgramManager, ExecutorchBackendConfig
     from torch.export import ExportedProgram
 
+WRITTEN_HERE = "written for this corpus"
+"""The origin of an example that no report and no package has."""
+
 Calls = list[tuple["torch.Tensor", ...]]
 """The argument tuples of consecutive calls."""
 
@@ -30,7 +33,7 @@ class Example:
     Attributes:
         name: unique in the corpus.
         origin: where the code comes from: the public report whose shape it has, the module of a package, or
-            "written for this corpus".
+            WRITTEN_HERE.
         build: makes the module and the argument tuples of at least three consecutive calls.
         hazard: what makes it worth having, in a few words.
         strict: how `torch.export.export` captures it: by bytecode analysis, or (False) by running it.

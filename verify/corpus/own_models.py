@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from .example import Calls, Example
+from .example import WRITTEN_HERE, Calls, Example
 
 
 def random_calls(*shapes: tuple[int, ...], n: int = 4) -> Calls:
@@ -298,7 +298,7 @@ def _codebook() -> tuple[nn.Module, Calls]:
 def _own(
     name: str, build: Callable[[], tuple[nn.Module, Calls]], hazard: str, initialised: tuple[str, ...] = ()
 ) -> Example:
-    return Example(name, "written for this corpus", build, hazard, initialised=initialised, check_ir=False)
+    return Example(name, WRITTEN_HERE, build, hazard, initialised=initialised, check_ir=False)
 
 
 OWN_MODELS: tuple[Example, ...] = (

@@ -1,0 +1,384 @@
+"""What a program computes, as definitions over uninterpreted contents, and every read and write on the way.
+
+`evaluate` runs a program step by step over storages; each tensor's contents are a name, defined by a function symbol of
+other names. The same evaluator serves both meanings: the functional one is the original evaluated with no lowering,
+the memory one is the rewritten graph evaluated as it will be lowered.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from copyproof.spec.effects import Chain, Contents
+from copyproof.spec.program import Input, Program, Region, Result, Role, Size, Step, TensorType, Value, region_of
+from copyproof.verify.arithmetic import Ranges, Relation, relation
+
+Content = str
+"""The name of an uninterpreted constant that stands for the elements of a tensor in order, or for a number."""
+
+
+@dataclass(frozen=True)
+class Definition:
+    """`name = symbol(operands)`."""
+
+    name: Content
+    symbol: str
+    operands: tuple[Content, ...]
+
+
+@dataclass
+class Storage:
+    """Memory that values are regions of, with its versions: what it held after each write."""
+
+    name: str
+    whole: Region | None
+    size: Size
+    fresh: bool
+    versions: list[Version] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Version:
+    """The contents of a storage after a write: all of it, and what was written where, by which step."""
+
+    content: Content
+    region: Region | None
+    written: Content
+    step: int
+
+
+@dataclass(frozen=True)
+class Located:
+    """A value: its region (None: some unknown part), what it held when it was named, and by which step."""
+
+    storage: Storage
+    region: Region | None
+    type: TensorType
+    content: Content
+    step: int
+    maybe: tuple[tuple[Storage, int], ...] = ()
+
+
+@dataclass(frozen=True)
+class Read:
+    """Step `step` reads `value` (operand `operand`) and sees `seen`; when it was named the value held `named`."""
+
+    step: int
+    name: str
+    operand: int
+    value: Value
+    located: Located
+    seen: Content
+
+    @property
+    def named(self) -> Content:
+        """What the value held when it was named."""
+        return self.located.content
+
+
+@dataclass(frozen=True)
+class Write:
+    """Step `step` writes into `region` of `storage`; `copy` names the source of a `copy_`."""
+
+    step: int
+    name: str
+    storage: Storage
+    region: Region | None
+    copy: Value | None
+
+
+@dataclass
+class Trace:
+    """What happened when a program was evaluated.
+
+    Attributes:
+        definitions: every defined content, by name.
+        values: where each value lies.
+        reads, writes: in order.
+        final: what each input holds after the last step.
+        outputs: what each output value holds after the last step, by output index.
+        tokens: the last token of each chain of effects.
+        unknown: contents about which nothing is known, with the reason.
+        approximations: what the model assumed.
+    """
+
+    prefix: str
+    ranges: Ranges
+    definitions: dict[Content, Definition] = field(default_factory=dict)
+    values: dict[Value, Located] = field(default_factory=dict)
+    numbers: dict[Value, Content] = field(default_factory=dict)
+    reads: list[Read] = field(default_factory=list)
+    writes: list[Write] = field(default_factory=list)
+    final: dict[str, Content] = field(default_factory=dict)
+    outputs: list[Content] = field(default_factory=list)
+    tokens: dict[Chain, Content] = field(default_factory=dict)
+    unknown: dict[Content, str] = field(default_factory=dict)
+    approximations: list[str] = field(default_factory=list)
+    storages: list[Storage] = field(default_factory=list)
+
+
+def evaluate(program: Program, prefix: str) -> Trace:
+    """Runs `program` over uninterpreted contents.
+
+    Args:
+        program: the program model, already lowered.
+        prefix: begins the names of what it defines; input contents are `in!NAME` whatever the prefix.
+    """
+    ranges = tuple((name, lower, upper) for name, (lower, upper) in sorted(program.ranges.items()))
+    return _Evaluator(program, Trace(prefix, ranges)).run()
+
+
+class _Evaluator:
+    def __init__(self, program: Program, trace: Trace) -> None:
+        self.program = program
+        self.trace = trace
+        self.tokens: dict[Chain, Content] = {chain: f"in!{chain.name}" for chain in Chain}
+        self.defined: dict[tuple[str, tuple[Content, ...]], Content] = {}
+
+    def run(self) -> Trace:
+        trace = self.trace
+        for placeholder in self.program.inputs:
+            self._input(placeholder)
+        for index, step in enumerate(self.program.steps):
+            self._step(index, step)
+        end = len(self.program.steps)
+        for placeholder in self.program.inputs:
+            value = Value(placeholder.name)
+            if value in trace.values:
+                located = trace.values[value]
+                trace.final[placeholder.name] = self._contents(located, end)
+        for index, output in enumerate(self.program.outputs):
+            if output.value is None:
+                trace.outputs.append(f"constant!{output.constant}")
+            else:
+                trace.outputs.append(self._read(end, "output", index, output.value))
+        trace.tokens = dict(self.tokens)
+        return trace
+
+    def _input(self, placeholder: Input) -> None:
+        value = Value(placeholder.name)
+        content = f"in!{placeholder.name}"
+        if "#" in placeholder.target and placeholder.role is Role.CONSTANT:
+            content += f"!{placeholder.target}"
+        if placeholder.type is None:
+            self.trace.numbers[value] = content
+            return
+        region = region_of(placeholder.type)
+        storage = Storage(placeholder.name, region, placeholder.type.nbytes, fresh=False)
+        storage.versions.append(Version(content, region, content, -1))
+        self.trace.storages.append(storage)
+        self.trace.values[value] = Located(storage, region, placeholder.type, content, -1)
+
+    def _step(self, index: int, step: Step) -> None:
+        if step.approximation and step.approximation not in self.trace.approximations:
+            self.trace.approximations.append(step.approximation)
+        contents = [self._operand(index, step, i, value) for i, value in enumerate(step.operands)]
+        reason = step.opaque or step.untyped
+        signature = self._signature(step)
+        extra: list[Content] = [f"uninitialised!{step.name}"] if step.uninitialised else []
+        if step.chain is not None:
+            extra.append(self.tokens[step.chain])
+            self.tokens[step.chain] = self._define(
+                f"{step.name}!{step.chain.name}", f"{signature}!token", [*contents, *extra]
+            )
+        if reason and step.opaque:
+            for value in step.operands:
+                self._havoc_storages(index, step.name, value, reason)
+        for position in step.writes:
+            self._write(index, step, position, signature, contents, extra, reason)
+        for number, result in enumerate(step.results):
+            self._result(index, step, number, result, signature, [*contents, *extra], reason)
+
+    def _signature(self, step: Step) -> str:
+        """The function symbol: the operator, its attributes, and its operands' types (a flat sequence of elements
+        says nothing about shape)."""
+        types = []
+        for value in step.operands:
+            located = self.trace.values.get(value)
+            if located is None:
+                types.append("number")
+            elif "as_strided" in step.symbol:
+                types.append(f"{located.type.spelled}{located.type.strides}{located.type.offset}")
+            else:
+                types.append(located.type.spelled)
+        return f"{step.symbol}<{';'.join(types)}>"
+
+    def _write(
+        self,
+        index: int,
+        step: Step,
+        position: int,
+        signature: str,
+        contents: list[Content],
+        extra: list[Content],
+        reason: str | None,
+    ) -> None:
+        value = step.operands[position]
+        located = self.trace.values.get(value)
+        if located is None:
+            return
+        source = None
+        if reason:
+            written = self._havoc(f"{step.name}!w{position}", reason)
+        elif step.contents is Contents.SECOND:
+            source = step.operands[1] if step.copy else None
+            written = self._copied(step, located.type, contents)
+        elif step.in_place:
+            written = self._define(step.name, f"{signature}->{located.type.spelled}", [*contents, *extra])
+        else:
+            written = self._define(f"{step.name}!w{position}", f"{signature}!w{position}", [*contents, *extra])
+        self._store(index, step.name, located, written)
+        self.trace.writes.append(Write(index, step.name, located.storage, located.region, source))
+        for storage, _ in located.maybe:
+            content = self._havoc(f"{step.name}!{storage.name}", f"{value} may or may not alias {storage.name}")
+            storage.versions.append(Version(content, None, content, index))
+
+    def _copied(self, step: Step, into: TensorType, contents: list[Content]) -> Content:
+        """What `copy(self, src)` leaves: the source's contents where shapes and types agree, else cast and broadcast."""
+        source = self.trace.values.get(step.operands[1])
+        if source is not None and (source.type.shape, source.type.dtype) == (into.shape, into.dtype):
+            return contents[1]
+        spelled = source.type.spelled if source else "number"
+        return self._define(step.name, f"copy<{spelled}->{into.spelled}>", [contents[1]])
+
+    def _store(self, index: int, name: str, located: Located, written: Content) -> None:
+        storage = located.storage
+        if located.region == storage.whole and located.region is not None:
+            storage.versions.append(Version(written, located.region, written, index))
+            return
+        before = storage.versions[-1].content
+        where = located.region if located.region is not None else f"part {name}"
+        after = self._define(f"{name}!{storage.name}", f"write[{where}]", [before, written])
+        storage.versions.append(Version(after, located.region, written, index))
+
+    def _result(
+        self,
+        index: int,
+        step: Step,
+        number: int,
+        result: Result,
+        signature: str,
+        contents: list[Content],
+        reason: str | None,
+    ) -> None:
+        value = Value(step.name, number)
+        spelled = step.name if number == 0 else f"{step.name}#{number}"
+        if result.type is None:
+            if result.size is not None and not reason:
+                self.trace.numbers[value] = f"size!{result.size}"
+            else:
+                self.trace.numbers[value] = self._define(spelled, f"{signature}#{number}", contents)
+            return
+        if result.base is not None and result.base in self.trace.values:
+            self._alias(index, step, value, result, signature)
+            return
+        if reason:
+            content = self._havoc(spelled, reason)
+        elif self._keeps_first(step, result.type, number):
+            content = contents[0]
+        elif step.contents is Contents.SECOND and not step.writes:
+            content = self._copied(step, result.type, contents)
+        else:
+            suffix = f"#{number}" if len(step.results) > 1 else ""
+            content = self._define(spelled, f"{signature}->{result.type.spelled}{suffix}", contents)
+        region = region_of(result.type)
+        storage = Storage(spelled, region, result.type.nbytes, fresh=True)
+        storage.versions.append(Version(content, region, content, index))
+        self.trace.storages.append(storage)
+        maybe: list[tuple[Storage, int]] = []
+        for base in result.maybe:
+            located = self.trace.values.get(base)
+            if located is not None:
+                maybe.append((located.storage, len(located.storage.versions)))
+                maybe.extend(located.maybe)
+        self.trace.values[value] = Located(storage, region, result.type, content, index, tuple(maybe))
+
+    def _keeps_first(self, step: Step, type_: TensorType, number: int) -> bool:
+        """Whether a result holds just the first operand's elements in order."""
+        if step.contents is not Contents.FIRST or number or not step.operands:
+            return False
+        first = self.trace.values.get(step.operands[0])
+        if first is None or first.type.dtype != type_.dtype:
+            return False
+        return step.same_order or first.type.shape == type_.shape
+
+    def _alias(self, index: int, step: Step, value: Value, result: Result, signature: str) -> None:
+        assert result.base is not None and result.type is not None
+        base = self.trace.values[result.base]
+        region: Region | None
+        if result.same_region:
+            region = base.region
+        elif base.region is not None and base.region == region_of(base.type):
+            region = region_of(result.type)
+        else:
+            region = None
+        located = Located(base.storage, region, result.type, "", index, base.maybe)
+        if region is None:
+            # The view's coordinates are not the storage's: its contents are a function of the base's, now.
+            content = self._define(f"{step.name}", f"{signature}->view", [self._contents(base, index)])
+        else:
+            content = self._contents(located, index)
+        self.trace.values[value] = Located(base.storage, region, result.type, content, index, base.maybe)
+
+    def _operand(self, index: int, step: Step, operand: int, value: Value) -> Content:
+        """What the step sees in an operand; a look that only makes a view, or only asks for a copy's shape, is no
+        read."""
+        located = self.trace.values.get(value)
+        views = bool(step.results) and not step.writes and all(r.base is not None for r in step.results)
+        if located is not None and (views or not step.reads or (step.contents is Contents.SECOND and operand == 0)):
+            return f"shape!{located.type.spelled}"
+        return self._read(index, step.name, operand, value)
+
+    def _read(self, index: int, name: str, operand: int, value: Value) -> Content:
+        located = self.trace.values.get(value)
+        if located is None:
+            return self.trace.numbers.get(value, f"number!{value}")
+        seen = self._contents(located, index)
+        self.trace.reads.append(Read(index, name, operand, value, located, seen))
+        return seen
+
+    def _contents(self, located: Located, index: int) -> Content:
+        """What the value's region holds now."""
+        for storage, version in located.maybe:
+            if len(storage.versions) > version:
+                reason = f"{located.storage.name} may or may not alias {storage.name}, which was written meanwhile"
+                return self._havoc(f"{located.storage.name}@{index}", reason)
+        storage = located.storage
+        if located.region is None:
+            if storage.versions[-1].step <= located.step:
+                return located.content
+            return self._havoc(f"{storage.name}@{index}", f"which part of {storage.name} is read is not modelled")
+        for version in reversed(storage.versions):
+            if located.region == storage.whole:
+                return version.content
+            if version.region is None:
+                break
+            how = relation(located.region, version.region, self.trace.ranges)
+            if how is Relation.SAME:
+                return version.written
+            if how is Relation.OVERLAPPING:
+                break
+        return self._define(f"{storage.name}@{index}", f"read[{located.region}]", [version.content])
+
+    def _define(self, name: str, symbol: str, operands: list[Content]) -> Content:
+        key = (symbol, tuple(operands))
+        if key not in self.defined:
+            unique = f"{self.trace.prefix}!{name}"
+            while unique in self.trace.definitions:
+                unique += "'"
+            self.trace.definitions[unique] = Definition(unique, symbol, tuple(operands))
+            self.defined[key] = unique
+        return self.defined[key]
+
+    def _havoc(self, name: str, reason: str) -> Content:
+        unique = f"{self.trace.prefix}?{name}"
+        while unique in self.trace.unknown:
+            unique += "'"
+        self.trace.unknown[unique] = reason
+        return unique
+
+    def _havoc_storages(self, index: int, name: str, value: Value, reason: str) -> None:
+        located = self.trace.values.get(value)
+        if located is not None:
+            content = self._havoc(f"{name}!{located.storage.name}", reason)
+            located.storage.versions.append(Version(content, None, content, index))

@@ -1,0 +1,107 @@
+"""An original and a rewritten program side by side: what each obligation speaks about."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+from copyproof.spec.program import Output, Program, Role, Step, Value
+from copyproof.verify.evaluate import Content, Read, Trace, Write, evaluate
+
+
+@dataclass
+class Pair:
+    """The functional meaning of the original, and the memory meaning of the rewritten program.
+
+    Attributes:
+        original: the original, not lowered.
+        rewritten: the rewritten program, lowered.
+        baseline: the original, lowered as end placement would be, for comparing lifetimes.
+    """
+
+    original: Program
+    rewritten: Program
+    baseline: Program
+
+    @cached_property
+    def functional(self) -> Trace:
+        """F: the original evaluated; targets are assigned after its last step."""
+        return evaluate(self.original, "F")
+
+    @cached_property
+    def memory(self) -> Trace:
+        """M: the rewritten program evaluated over its storages."""
+        return evaluate(self.rewritten, "M")
+
+    @cached_property
+    def original_steps(self) -> dict[str, Step]:
+        """The original's steps by name."""
+        return {step.name: step for step in self.original.steps}
+
+    @cached_property
+    def targets(self) -> dict[str, tuple[int, Output]]:
+        """The mutation outputs of the original: index and output, by placeholder name."""
+        return {o.target: (i, o) for i, o in enumerate(self.original.outputs) if o.target is not None}
+
+    def new_value(self, target: str) -> Content:
+        """What F assigns to a target."""
+        return self.functional.outputs[self.targets[target][0]]
+
+    def inserted(self, name: str) -> bool:
+        """Whether the rewritten program's step `name` is not one of the original's."""
+        return name not in self._kept
+
+    @cached_property
+    def _kept(self) -> set[str]:
+        lowered = {s.name: s for s in self.baseline.steps}
+        kept = set()
+        for step in self.rewritten.steps:
+            before = (self.original_steps.get(step.name), lowered.get(step.name))
+            if any(b is not None and (b.symbol, b.writes) == (step.symbol, step.writes) for b in before):
+                kept.add(step.name)
+        return kept
+
+    @cached_property
+    def write_backs(self) -> list[Write]:
+        """The writes into inputs that the pass inserted."""
+        return [w for w in self.memory.writes if not w.storage.fresh and self.inserted(w.name)]
+
+    @cached_property
+    def reads_of(self) -> dict[str, list[Read]]:
+        """The reads of each storage of the memory meaning, by the storage's name."""
+        found: dict[str, list[Read]] = {}
+        for read in self.memory.reads:
+            for storage in {read.located.storage.name, *(s.name for s, _ in read.located.maybe)}:
+                found.setdefault(storage, []).append(read)
+        return found
+
+    @cached_property
+    def _functional_reads(self) -> dict[tuple[str, int], Content]:
+        return {(read.name, read.operand): read.seen for read in self.functional.reads}
+
+    def expected(self, read: Read) -> list[Content]:
+        """What a read may see. A step of the original must see what it sees in F; one that the pass inserted, what its
+        operand held when it was named; a write-back, its target's new value; an output, F's output."""
+        if read.name == "output":
+            if read.operand < len(self.original.outputs) and self.original.outputs[read.operand].target is None:
+                return [self.functional.outputs[read.operand]]
+            return [read.seen]
+        if not self.inserted(read.name):
+            known = self._functional_reads.get((read.name, read.operand))
+            return [read.named if known is None else known]
+        allowed = [read.named]
+        for write in self.write_backs:
+            if write.name == read.name and write.storage.name in self.targets:
+                allowed.append(self.new_value(write.storage.name))
+        return allowed
+
+    def role(self, placeholder: str) -> str:
+        """`buffer 'kc'`, for messages."""
+        for item in self.original.inputs:
+            if item.name == placeholder:
+                return f"{item.role.value} {item.target!r}" if item.role is not Role.OTHER else repr(item.name)
+        return repr(placeholder)
+
+    def is_input(self, value: Value | None) -> bool:
+        """Whether a value of the rewritten program is a placeholder."""
+        return value is not None and any(value == Value(item.name) for item in self.rewritten.inputs)

@@ -1,0 +1,334 @@
+"""`prove` and `prove_pass`: from an original and a rewritten graph to a report.
+
+Each safety obligation is one query; what the solver finds is explained in the words of the graph, and then run. A model
+of uninterpreted operators is not yet a miscompile: only if the numbers differ (or cannot be run at all) it stands.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from copy import deepcopy
+from dataclasses import dataclass, replace
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+import torch
+from torch.export import ExportedProgram, ExportGraphSignature
+from torch.export.graph_signature import InputKind
+from torch.fx import GraphModule
+
+from copyproof.spec.effects import EXECUTORCH, NO_LOWERING, Profile
+from copyproof.spec.obligations import Obligation, Verdict
+from copyproof.spec.pipeline import as_pair
+from copyproof.spec.program import BadInput
+from copyproof.verify import explain, quality, safety
+from copyproof.verify.frontend import baseline_program_of, program_of, rewritten_program_of
+from copyproof.verify.pair import Pair
+from copyproof.verify.solver import Answer, Case, Theory
+from copyproof.verify.verdicts import Conflict, Finding, Report
+from copyproof.verify.witness import Witness, witness
+
+Rewritten = ExportedProgram | tuple[GraphModule, ExportGraphSignature]
+_MOST_SHOWN = 5
+
+
+def prove(
+    original: ExportedProgram,
+    rewritten: Rewritten,
+    *,
+    profile: Profile = EXECUTORCH,
+    timeout: float = 60.0,
+    keep_queries: Path | None = None,
+) -> Report:
+    """Whether `rewritten` is right for `original`, obligation by obligation.
+
+    Args:
+        original: the program before the write-back pass; functional, or with in-place operations of its own.
+        rewritten: what the pass returned.
+        profile: how the rewritten graph will be lowered.
+        timeout: seconds for each obligation; after that it is UNKNOWN.
+        keep_queries: a folder where each query is kept as an SMT-LIB 2 file.
+
+    Raises:
+        BadInput: the two cannot be compared (other placeholders), or the original writes into an input that its
+            signature does not list as mutated.
+    """
+    started = perf_counter()
+    graph_module, signature = as_pair(rewritten)
+    pair = Pair(
+        program_of(original, NO_LOWERING),
+        rewritten_program_of(original, graph_module, signature, profile),
+        baseline_program_of(original, profile),
+    )
+    _require_functional(pair)
+    definitions = {**pair.functional.definitions, **pair.memory.definitions}
+    theory = Theory(definitions, timeout, keep_queries)
+    findings = [
+        _Question(pair, theory, obligation).finding()
+        for obligation in Obligation
+        if obligation.safety
+    ]
+    findings += [_earliest(pair, theory), _lifetime(pair, theory)]
+    shared = _shared_storage(original, pair)
+    if isinstance(rewritten, ExportedProgram):
+        findings = _check_contents(original, rewritten, findings)
+    seen: Witness | None = None
+    if any(f.verdict is not Verdict.PROVED for f in findings if f.obligation.safety):
+        watch = {
+            (read.name, read.operand)
+            for write in pair.write_backs
+            for read in pair.reads_of.get(write.storage.name, ())
+            if read.step > write.step and read.name != "output"
+        }
+        seen = witness(original, graph_module, signature, profile, watch)
+        findings = [_weighed(f, seen) for f in findings]
+    if shared:
+        findings = [_doubted(f, shared) for f in findings]
+    statistics = {
+        "steps": len(pair.rewritten.steps),
+        "inputs": len(pair.rewritten.inputs),
+        "targets": len(pair.targets),
+        "write_backs": len(pair.write_backs),
+        "definitions": len(definitions),
+        "seconds": round(perf_counter() - started, 4),
+        "seconds_witness": 0.0,
+    }
+    approximations = tuple(dict.fromkeys([*pair.functional.approximations, *pair.memory.approximations]))
+    return Report(tuple(findings), approximations, statistics, seen.lines if seen is not None else ())
+
+
+def prove_pass(
+    original: ExportedProgram,
+    write_back_pass: Callable[[ExportedProgram], Any],
+    *,
+    profile: Profile = EXECUTORCH,
+    timeout: float = 60.0,
+    keep_queries: Path | None = None,
+) -> Report:
+    """Runs `write_back_pass` on a copy of `original` and proves the result; arguments as of `prove`.
+
+    Raises:
+        BadInput: the pass raises, or returns something that is no rewritten graph.
+    """
+    return prove(
+        original,
+        apply(write_back_pass, original),
+        profile=profile,
+        timeout=timeout,
+        keep_queries=keep_queries,
+    )
+
+
+def apply(write_back_pass: Callable[[ExportedProgram], Any], original: ExportedProgram) -> Rewritten:
+    """What a pass makes of a copy of `original`.
+
+    Raises:
+        BadInput: the pass raises, or returns something that is no rewritten graph.
+    """
+    name = getattr(write_back_pass, "__name__", repr(write_back_pass))
+    try:
+        result = write_back_pass(deepcopy(original))
+    except Exception as error:
+        text = str(error).strip().splitlines()
+        raise BadInput(
+            f"the pass {name} raised {type(error).__name__}: {text[0] if text else 'no message'}; "
+            "run it on this program alone to see where"
+        ) from error
+    try:
+        as_pair(result)
+    except TypeError as error:
+        raise BadInput(f"{name}: {error}") from error
+    return result
+
+
+@dataclass
+class _Question:
+    """One safety obligation of a pair: its query, and what the answer means."""
+
+    pair: Pair
+    theory: Theory
+    obligation: Obligation
+
+    def finding(self) -> Finding:
+        triples: list[Any] = []
+        if self.obligation is Obligation.ORDER:
+            cases, triples = safety.order(self.pair)
+        else:
+            cases = {
+                Obligation.STATE: safety.state,
+                Obligation.OUTPUT: safety.output,
+                Obligation.FRAME: safety.frame,
+                Obligation.EFFECTS: safety.effects,
+                Obligation.SIGNATURE: safety.signature,
+            }[self.obligation](self.pair)
+        answer = self.theory.ask(self.obligation.name, cases)
+        if answer.status == "unsat":
+            return Finding(self.obligation, Verdict.PROVED, answer.seconds, vacuous=self._vacuous(cases))
+        if answer.status == "unknown":
+            return _timed_out(self.obligation, answer)
+        return self._failed(cases, answer, triples)
+
+    def _failed(self, cases: list[Case], answer: Answer, triples: list[Any]) -> Finding:
+        unknown = {**self.pair.functional.unknown, **self.pair.memory.unknown}
+        reasons: list[str] = []
+        doubts: list[str] = []
+        conflicts: list[Conflict] = []
+        for index in answer.holding:
+            case = cases[index]
+            leaves = self.theory.leaves(case.contents) & set(unknown)
+            if leaves:
+                doubts += [unknown[leaf] for leaf in sorted(leaves)]
+                continue
+            if len(reasons) < _MOST_SHOWN:
+                reasons.append(self._reason(case, triples[index] if triples else None))
+                if triples and len(conflicts) < _MOST_SHOWN:
+                    conflicts.append(explain.conflict(self.pair, *triples[index]))
+                elif self.obligation in (Obligation.STATE, Obligation.OUTPUT) and not conflicts:
+                    conflicts += explain.conflicts_behind(self.pair, 1)
+        if reasons:
+            more = len(answer.holding) - len(reasons)
+            if more > 0:
+                reasons.append(f"and {more} more")
+            return Finding(self.obligation, Verdict.REFUTED, answer.seconds, tuple(reasons), tuple(conflicts))
+        return Finding(self.obligation, Verdict.UNKNOWN, answer.seconds, tuple(dict.fromkeys(doubts)))
+
+    def _reason(self, case: Case, triple: Any) -> str:
+        about, _, what = case.about.partition("#")
+        if self.obligation is Obligation.ORDER:
+            write, read = triple
+            label = read.name if read.name != "output" else f"output {read.operand}"
+            return f"{label} reads {self.pair.role(write.storage.name)} after {write.name} has overwritten it"
+        if self.obligation is Obligation.STATE:
+            return explain.double_reason(self.pair, about) if what else explain.state_reason(self.pair, about)
+        if self.obligation is Obligation.OUTPUT:
+            return explain.output_reason(self.pair, int(about), what)
+        if self.obligation is Obligation.FRAME:
+            return explain.frame_reason(self.pair, about)
+        if self.obligation is Obligation.SIGNATURE:
+            return explain.signature_reason(self.pair, int(about), what)
+        return f"{about} do not happen as often, in the same order, or on the same contents as in the original"
+
+    def _vacuous(self, cases: list[Case]) -> str:
+        if cases:
+            return ""
+        return {
+            Obligation.ORDER: "no target is read after its write-back",
+            Obligation.STATE: "the program has no target",
+            Obligation.OUTPUT: "the program has no user output",
+            Obligation.FRAME: "every input is a target",
+            Obligation.EFFECTS: "the program has no effects",
+            Obligation.SIGNATURE: "the program has no output",
+        }[self.obligation]
+
+
+def _earliest(pair: Pair, theory: Theory) -> Finding:
+    cases, bounds = quality.earliest(pair)
+    answer = theory.ask("EARLIEST", cases)
+    if answer.status == "unknown":
+        return _timed_out(Obligation.EARLIEST, answer)
+    if answer.status == "unsat":
+        vacuous = "" if pair.write_backs else "no write-back was inserted"
+        held = tuple(f"{name} is held by: {bound.reason}" for name, bound in bounds.items())
+        return Finding(Obligation.EARLIEST, Verdict.PROVED, answer.seconds, held[:_MOST_SHOWN], vacuous=vacuous)
+    late = [cases[i].about for i in answer.holding]
+    reasons = [f"{name} could stand right after {bounds[name].reason}" for name in late[:_MOST_SHOWN]]
+    if len(late) > _MOST_SHOWN:
+        reasons.append(f"and {len(late) - _MOST_SHOWN} more")
+    return Finding(Obligation.EARLIEST, Verdict.REFUTED, answer.seconds, tuple(reasons))
+
+
+def _lifetime(pair: Pair, theory: Theory) -> Finding:
+    cases, symbolic = quality.lifetime(pair)
+    answer = theory.ask("LIFETIME", cases)
+    if answer.status == "unknown":
+        return _timed_out(Obligation.LIFETIME, answer)
+    if answer.status == "sat":
+        worst = [cases[i] for i in answer.holding][:_MOST_SHOWN]
+        reasons = [f"at {c.about}: {c.numbers[0].value} bytes live, {c.numbers[1].value} under end placement" for c in worst]
+        return Finding(Obligation.LIFETIME, Verdict.REFUTED, answer.seconds, tuple(reasons))
+    if symbolic:
+        return Finding(Obligation.LIFETIME, Verdict.UNKNOWN, answer.seconds, tuple(symbolic[:_MOST_SHOWN]))
+    vacuous = "" if pair.write_backs else "no write-back was inserted"
+    return Finding(Obligation.LIFETIME, Verdict.PROVED, answer.seconds, vacuous=vacuous)
+
+
+def _timed_out(obligation: Obligation, answer: Answer) -> Finding:
+    reason = f"the solver gave up after {answer.seconds:.1f} s; raise --timeout"
+    return Finding(obligation, Verdict.UNKNOWN, answer.seconds, (reason,))
+
+
+def _weighed(finding: Finding, seen: Witness) -> Finding:
+    """A finding in the light of a run: numbers that differ refute; a model that no run shows refutes nothing."""
+    differing = {
+        Obligation.OUTPUT: seen.outputs,
+        Obligation.STATE: seen.targets,
+        Obligation.FRAME: seen.frame,
+        Obligation.ORDER: seen.reads or seen.outputs,
+    }.get(finding.obligation)
+    if differing is None or finding.verdict is Verdict.PROVED:
+        return finding
+    if differing:
+        return replace(finding, verdict=Verdict.REFUTED)
+    structural = any(r.startswith(("doubled write", "output")) and "shape or type" in r for r in finding.reasons) or any(
+        r.startswith("doubled write") for r in finding.reasons
+    )
+    if finding.verdict is Verdict.REFUTED and seen.ran and not structural:
+        doubt = f"the proof fails for uninterpreted operators, but {seen.ran} runs showed no difference"
+        return replace(finding, verdict=Verdict.UNKNOWN, reasons=(*finding.reasons, doubt))
+    return finding
+
+
+def _doubted(finding: Finding, reason: str) -> Finding:
+    if finding.verdict is Verdict.PROVED and finding.obligation.safety:
+        return replace(finding, verdict=Verdict.UNKNOWN, reasons=(*finding.reasons, reason))
+    return finding
+
+
+def _require_functional(pair: Pair) -> None:
+    """Raises BadInput where the original writes into an input that its signature does not list as mutated."""
+    for write in pair.functional.writes:
+        if not write.storage.fresh and write.storage.name not in pair.targets:
+            raise BadInput(
+                f"the original is not functional: {write.name} writes into {pair.role(write.storage.name)}, which "
+                "its signature does not list as mutated; call run_decompositions() on it first"
+            )
+
+
+def _shared_storage(original: ExportedProgram, pair: Pair) -> str:
+    """Why targets that share memory with another input cannot be judged; empty where there are none."""
+    owner: dict[int, str] = {}
+    for spec in original.graph_signature.input_specs:
+        if spec.kind not in (InputKind.BUFFER, InputKind.PARAMETER, InputKind.CONSTANT_TENSOR):
+            continue
+        value = original.state_dict.get(spec.target or "", original.constants.get(spec.target or ""))
+        if not isinstance(value, torch.Tensor) or value.numel() == 0:
+            continue
+        try:
+            pointer = value.untyped_storage().data_ptr()
+        except RuntimeError:
+            continue
+        first = owner.setdefault(pointer, spec.arg.name) if pointer else spec.arg.name
+        if first != spec.arg.name and {first, spec.arg.name} & set(pair.targets):
+            return f"{pair.role(first)} and {pair.role(spec.arg.name)} share memory, which the model does not know"
+    return ""
+
+
+def _check_contents(original: ExportedProgram, rewritten: ExportedProgram, findings: list[Finding]) -> list[Finding]:
+    """FRAME fails too where the rewritten program carries other initial contents than the original."""
+    before = {**original.state_dict, **original.constants}
+    after = {**rewritten.state_dict, **rewritten.constants}
+    changed = [
+        name
+        for name, value in before.items()
+        if isinstance(value, torch.Tensor)
+        and name in after
+        and not torch.equal(value.nan_to_num(), after[name].nan_to_num())
+    ]
+    if not changed:
+        return findings
+    reason = f"{changed[0]!r} starts with other contents than in the original"
+    return [
+        replace(f, verdict=Verdict.REFUTED, reasons=(*f.reasons, reason)) if f.obligation is Obligation.FRAME else f
+        for f in findings
+    ]
