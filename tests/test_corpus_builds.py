@@ -3,26 +3,35 @@
 from __future__ import annotations
 
 from copy import deepcopy
+from functools import cache
+from typing import Any
 
 import pytest
 import torch
-from torch.utils import _pytree as pytree
-
 from copyproof.spec.pipeline import at_write_back
 from copyproof.verify.corpus import CASES, MODELS, Example, find
-from copyproof.verify.corpus.cases import DOES_NOT_REACH, NOT_IN_RUNTIME, SHIPPED_WRONG
-from copyproof.verify.corpus.example import backend_config, calls_of, export, to_edge
+from copyproof.verify.corpus.cases import DOES_NOT_REACH, NOT_IN_RUNTIME, PLANNED_WRONG, SHIPPED_WRONG
+from copyproof.verify.corpus.example import WRITTEN_HERE, backend_config, calls_of, export, to_edge
+from torch.utils import _pytree as pytree
 
 EVERY = CASES + MODELS
 QUICK = [example for example in EVERY if not example.slow]
 REACHING = [example for example in CASES if example.name not in DOES_NOT_REACH]
-LARGE = [pytest.param(example, marks=pytest.mark.slow) for example in MODELS]
+AT_NIGHT = [
+    example if example.name == "unet_skip_state" else pytest.param(example, marks=pytest.mark.slow)
+    for example in MODELS
+]
+
+
+@cache
+def edge_of(example: Example) -> Any:
+    """`example` in the Edge dialect; not to be changed."""
+    return to_edge(export(example), example)
 
 
 def targets_at_write_back(example: Example) -> int:
     """How many targets the one program of `example` has where the write-back pass gets it."""
-    edge = to_edge(export(example), example)
-    (program,) = at_write_back(edge, backend_config(example)).values()
+    (program,) = at_write_back(edge_of(example), backend_config(example)).values()
     signature = program.graph_signature
     return len(signature.buffers_to_mutate) + len(signature.user_inputs_to_mutate)
 
@@ -37,7 +46,7 @@ def runtime_outputs(example: Example) -> list[list[torch.Tensor]]:
     """What the runtime returns over the consecutive calls, with the shipped pass."""
     from executorch.runtime import Runtime
 
-    lowered = to_edge(export(example), example).to_executorch(backend_config(example))
+    lowered = deepcopy(edge_of(example)).to_executorch(backend_config(example))
     method = Runtime.get().load_program(lowered.buffer).load_method("forward")
     assert method is not None
     return [list(method.execute(deepcopy(arguments))) for arguments in calls_of(example)]
@@ -58,13 +67,16 @@ def test_there_are_14_models_of_which_9_come_from_the_wheel() -> None:
     assert len(from_wheel) >= 9
 
 
-def test_every_case_cites_a_public_report() -> None:
-    assert all(example.origin.startswith("https://github.com/") for example in CASES)
+def test_every_case_cites_a_public_report_or_says_that_it_has_none() -> None:
+    assert all(
+        example.origin.startswith("https://github.com/") or example.origin == WRITTEN_HERE
+        for example in CASES
+    )
 
 
 def test_tables_speak_of_examples_that_exist() -> None:
     names = {example.name for example in EVERY}
-    assert {*DOES_NOT_REACH, *NOT_IN_RUNTIME, *SHIPPED_WRONG} <= names
+    assert {*DOES_NOT_REACH, *NOT_IN_RUNTIME, *PLANNED_WRONG, *SHIPPED_WRONG} <= names
 
 
 def test_find_returns_the_example_of_that_name() -> None:
@@ -120,22 +132,16 @@ def test_case_that_does_not_reach_the_pass_fails_as_said(name: str) -> None:
 
 @pytest.mark.parametrize("name", NOT_IN_RUNTIME)
 def test_case_that_is_not_in_the_runtime_fails_after_the_pass(name: str) -> None:
-    with pytest.raises(Exception, match="Unsupported control flow operator|Failed to load method"):
+    with pytest.raises(Exception, match=r"Unsupported control flow operator|Failed to load method"):
         runtime_outputs(find(name))
 
 
-@pytest.mark.parametrize("name", SHIPPED_WRONG)
-def test_shipped_pass_loses_the_write_it_is_said_to_lose(name: str) -> None:
+@pytest.mark.parametrize("name", [*SHIPPED_WRONG, *PLANNED_WRONG])
+def test_shipped_pipeline_gives_the_wrong_results_it_is_said_to_give(name: str) -> None:
     eager, runtime = eager_outputs(find(name)), runtime_outputs(find(name))
-    assert torch.equal(eager[0][0], runtime[0][0])
-    assert not torch.equal(eager[-1][0], runtime[-1][0])
+    assert not torch.allclose(eager[-1][0], runtime[-1][0])
 
 
-@pytest.mark.parametrize("name", ["llama_2_layers", "unet_skip_state"])
-def test_model_reaches_the_write_back_pass_with_a_target(name: str) -> None:
-    assert targets_at_write_back(find(name)) >= 1
-
-
-@pytest.mark.parametrize("example", LARGE, ids=named)
-def test_every_model_reaches_the_write_back_pass_with_a_target(example: Example) -> None:
+@pytest.mark.parametrize("example", AT_NIGHT, ids=named)
+def test_model_reaches_the_write_back_pass_with_a_target(example: Example) -> None:
     assert targets_at_write_back(example) >= 1

@@ -48,11 +48,11 @@ SHIPPED_WRONG: dict[str, str] = {
     "delay_line": _LOST,
     "value_view_other_buffer": "the copies at the end run in output order: b reads a through a view after "
     "a was written",
-    "old_kept_by_cast": "the returned old contents are the buffer itself, which the copy at the end overwrites",
+    "old_kept_by_cast": "what is returned is the buffer itself, which the copy at the end overwrites",
 }
 """Examples that the shipped pass gives wrong results in the runtime, with the reason."""
 
 PLANNED_WRONG: dict[str, str] = {
-    "cond_two_alive": "the memory planner lays out the insides of the second branch over the first one's result",
+    "cond_two_alive": "the memory planner lays the second branch's insides over the first one's result",
 }
 """Cases whose results in the runtime are wrong whatever the write-back pass does, with the reason."""

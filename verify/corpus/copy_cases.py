@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn, zeros
@@ -211,7 +211,7 @@ def init_nonzero_with_pass(m: Any, x: Tensor) -> Tensor:
 class _Normalised(nn.Module):
     def __init__(self) -> None:
         super().__init__()
-        self.bn: Any = nn.BatchNorm1d(2)
+        self.bn = cast(Any, nn.BatchNorm1d(2))
         self.bn.running_var.zero_()
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
