@@ -207,6 +207,8 @@ def functional_name(name: str) -> str:
     """The canonical name of the functional variant of an in-place operator (`aten.add_.Tensor` to
     `aten.add.Tensor`); other names unchanged. The two compute the same contents, by PyTorch's naming rule for
     in-place variants (torchgen `SchemaKind.inplace`)."""
+    if name.count(".") < 2:
+        return name
     head, overload = name.rsplit(".", 1)
     namespace, base = head.split(".", 1)
     if base.endswith("_") and not base.endswith("__") and namespace in ("aten", "prims"):

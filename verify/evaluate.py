@@ -128,6 +128,14 @@ def evaluate(program: Program, prefix: str) -> Trace:
     return _Evaluator(program, Trace(prefix, ranges)).run()
 
 
+def copied(source: TensorType | None, into: TensorType) -> str | None:
+    """The function symbol of a copy that casts and broadcasts a tensor (or a number) into a type; None where it keeps
+    the contents as they are."""
+    if source is not None and (source.shape, source.dtype) == (into.shape, into.dtype):
+        return None
+    return f"copy<{source.spelled if source else 'number'}->{into.spelled}>"
+
+
 class _Evaluator:
     def __init__(self, program: Program, trace: Trace) -> None:
         self.program = program
@@ -236,10 +244,8 @@ class _Evaluator:
     def _copied(self, step: Step, into: TensorType, contents: list[Content]) -> Content:
         """What `copy(self, src)` leaves: the source's contents where shapes and types agree, else cast and broadcast."""
         source = self.trace.values.get(step.operands[1])
-        if source is not None and (source.type.shape, source.type.dtype) == (into.shape, into.dtype):
-            return contents[1]
-        spelled = source.type.spelled if source else "number"
-        return self._define(step.name, f"copy<{spelled}->{into.spelled}>", [contents[1]])
+        symbol = copied(source.type if source else None, into)
+        return contents[1] if symbol is None else self._define(step.name, symbol, [contents[1]])
 
     def _store(self, index: int, name: str, located: Located, written: Content) -> None:
         storage = located.storage

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from copyproof.spec.program import Output, Program, Role, Step, Value
-from copyproof.verify.evaluate import Content, Read, Trace, Write, evaluate
+from copyproof.verify.evaluate import Content, Definition, Read, Trace, Write, copied, evaluate
 
 
 @dataclass
@@ -43,9 +43,28 @@ class Pair:
         """The mutation outputs of the original: index and output, by placeholder name."""
         return {o.target: (i, o) for i, o in enumerate(self.original.outputs) if o.target is not None}
 
-    def new_value(self, target: str) -> Content:
-        """What F assigns to a target."""
-        return self.functional.outputs[self.targets[target][0]]
+    @cached_property
+    def new_values(self) -> dict[str, Content]:
+        """What F assigns to each target: its source's contents, cast and broadcast where the types are not the same."""
+        found = {}
+        for target, (index, output) in self.targets.items():
+            content = self.functional.outputs[index]
+            source = self.functional.values.get(output.value) if output.value is not None else None
+            into = self.functional.values.get(Value(target))
+            symbol = copied(source.type, into.type) if source is not None and into is not None else None
+            if symbol is not None:
+                name = f"F!assigned {target}"
+                self.functional.definitions[name] = Definition(name, symbol, (content,))
+                content = name
+            found[target] = content
+        return found
+
+    @cached_property
+    def definitions(self) -> dict[Content, Definition]:
+        """Every definition of the two meanings."""
+        assigned = self.new_values  # defines the casts
+        assert len(assigned) == len(self.targets)
+        return {**self.functional.definitions, **self.memory.definitions}
 
     def inserted(self, name: str) -> bool:
         """Whether the rewritten program's step `name` is not one of the original's."""
@@ -92,7 +111,7 @@ class Pair:
         allowed = [read.named]
         for write in self.write_backs:
             if write.name == read.name and write.storage.name in self.targets:
-                allowed.append(self.new_value(write.storage.name))
+                allowed.append(self.new_values[write.storage.name])
         return allowed
 
     def role(self, placeholder: str) -> str:

@@ -62,8 +62,7 @@ def prove(
         baseline_program_of(original, profile),
     )
     _require_functional(pair)
-    definitions = {**pair.functional.definitions, **pair.memory.definitions}
-    theory = Theory(definitions, timeout, keep_queries)
+    theory = Theory(pair.definitions, timeout, keep_queries)
     findings = [
         _Question(pair, theory, obligation).finding()
         for obligation in Obligation
@@ -90,7 +89,7 @@ def prove(
         "inputs": len(pair.rewritten.inputs),
         "targets": len(pair.targets),
         "write_backs": len(pair.write_backs),
-        "definitions": len(definitions),
+        "definitions": len(pair.definitions),
         "seconds": round(perf_counter() - started, 4),
         "seconds_witness": 0.0,
     }

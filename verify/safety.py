@@ -22,7 +22,7 @@ def state(pair: Pair) -> list[Case]:
     """
     cases = []
     for target in pair.targets:
-        cases.append(Case(target, (Differ(pair.new_value(target), pair.memory.final[target]),)))
+        cases.append(Case(target, (Differ(pair.new_values[target], pair.memory.final[target]),)))
         count = sum(write.storage.name == target for write in pair.write_backs)
         cases.append(Case(f"{target}#count", (Above(Number(f"write-backs of {target}", count), ONE),)))
     return cases

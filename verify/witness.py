@@ -110,7 +110,9 @@ def _compare(original: ExportedProgram, inputs: dict[str, Any], expected: _Run, 
         if not _equal(expected.outputs[index], now):
             found.outputs[index] = f"output {index} should be {_show(expected.outputs[index], now)}"
     for name, before in inputs.items():
-        should = expected.outputs[mutated[name]] if name in mutated else before
+        should = before
+        if name in mutated:
+            should = torch.empty_like(before).copy_(expected.outputs[mutated[name]])
         if not _equal(should, actual.inputs[name]):
             text = f"{name} should hold {_show(should, actual.inputs[name])}"
             (found.targets if name in mutated else found.frame)[name] = text
