@@ -1,8 +1,9 @@
-"""Real stateful models (`MODELS`) and small hazard cases (`CASES`), each an `Example` that lowers and runs.
+"""Stateful models (`MODELS`) and small hazard cases (`CASES`) to prove, lower and run passes on.
 
-Open `example.py` first: it says what an Example is and how to export and lower one. `cases.py` gathers the
-hazard cases (from `copy_cases.py`, `alias_cases.py` and `branch_cases.py`) and says which of them ExecuTorch
-refuses or gets wrong.
+Open `example.py` first: it says what an Example is, and how to export and lower one. `wheel_models.py` has
+models from the executorch wheel, `own_models.py` has ones written by hand. `cases.py` gathers the hazard cases
+(from `copy_cases.py`, `alias_cases.py` and `branch_cases.py`) and says which of them ExecuTorch refuses or gets
+wrong.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from .own_models import OWN_MODELS
 from .wheel_models import WHEEL_MODELS
 
 MODELS: tuple[Example, ...] = WHEEL_MODELS + OWN_MODELS
-"""Models of the size that people lower."""
+"""Whole models, in small sizes."""
 
 __all__ = ["CASES", "MODELS", "Example", "find"]
 
