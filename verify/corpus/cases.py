@@ -11,7 +11,7 @@ CASES: tuple[Example, ...] = tuple(
     for value in vars(part).values()
     if isinstance(value, Example)
 )
-"""Small stateful modules, each the shape of a public report."""
+"""Small stateful modules, most of them the shape of a public report."""
 
 _TWO_TARGETS = "is not in the correct order; one node is the new value of two targets"
 _NOT_FUNCTIONAL = "AssertionError: expected compiled_fn to be GraphModule"
