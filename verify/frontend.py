@@ -286,12 +286,15 @@ def _size(val: Any) -> Size:
 
 
 def _same_call(a: Node, b: Node) -> bool:
-    """Whether two nodes of two graphs are the same call on operands of the same names."""
-    return (
-        a.op == b.op
-        and (a.op == "get_attr" or a.target == b.target)
-        and [n.name for n in a.all_input_nodes] == [n.name for n in b.all_input_nodes]
-        and repr((a.args, a.kwargs)) == repr((b.args, b.kwargs))
+    """Whether two nodes of two graphs are the same call on operands of the same names, however they spell it."""
+    if a.op != b.op or (a.op != "get_attr" and a.target != b.target):
+        return False
+    if repr((a.args, a.kwargs)) == repr((b.args, b.kwargs)):
+        return True
+    overload = overload_of(a.target)
+    return overload is not None and (
+        _spell("", a, overload) == _spell("", b, overload)
+        and [n.name for n in action_of(a).operands] == [n.name for n in action_of(b).operands]
     )
 
 

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import Counter
 from dataclasses import dataclass
 
 import sympy
 
+from torch.export import ExportedProgram
+
+from copyproof.spec.effects import NO_LOWERING, Profile
 from copyproof.spec.program import Program, Size
 from copyproof.verify.arithmetic import at_most
 from copyproof.verify.evaluate import Trace, Write, evaluate
+from copyproof.verify.frontend import baseline_program_of, program_of, rewritten_program_of
 from copyproof.verify.pair import Pair
 from copyproof.verify.solver import Above, Case, Number
 
@@ -110,12 +115,43 @@ def lifetime(pair: Pair) -> tuple[list[Case], list[str]]:
     return cases, symbolic
 
 
-def live_bytes(program: Program, trace: Trace) -> list[int | None]:
-    """Bytes live at each step, inputs not counted; None where a size is symbolic."""
-    return [
-        _total(sizes) if all(isinstance(s, int) for s in sizes) else None
-        for sizes in _live(program, trace, set())
-    ]
+@dataclass(frozen=True)
+class Lifetimes:
+    """What a rewritten program costs.
+
+    Attributes:
+        live: bytes live at each step, inputs not counted.
+        copies, clones: how many the pass inserted.
+        at_largest: some sizes are symbolic, and counted at the largest that the export allows.
+    """
+
+    live: list[int]
+    copies: int
+    clones: int
+    at_largest: bool
+
+
+def lifetimes(original: ExportedProgram, rewritten: ExportedProgram, profile: Profile) -> Lifetimes:
+    """Bytes live over the rewritten program, as `profile` lowers it; a symbol without an upper bound counts as 1."""
+    before = program_of(original, NO_LOWERING)
+    after = rewritten_program_of(original, rewritten.graph_module, rewritten.graph_signature, profile)
+    pair = Pair(before, after, baseline_program_of(original, profile))
+    sizes = _live(after, pair.memory, set())
+    at_largest = any(not isinstance(size, int) for counted in sizes for size in counted)
+    upper = {name: high for name, (_, high) in after.ranges.items() if high is not None}
+
+    def number(size: Size) -> int:
+        if isinstance(size, int):
+            return size
+        return int(size.subs({symbol: upper.get(str(symbol), 1) for symbol in size.free_symbols}))
+
+    inserted = [step for step in after.steps if pair.inserted(step.name)]
+    return Lifetimes(
+        [sum(number(size) * count for size, count in counted.items()) for counted in sizes],
+        sum(step.copy for step in inserted),
+        sum("clone" in step.symbol.split("(")[0] for step in inserted),
+        at_largest,
+    )
 
 
 def _live(program: Program, trace: Trace, kept_to_end: set[str]) -> list[Counter[Size]]:
@@ -161,8 +197,6 @@ def _total(sizes: Counter[Size]) -> int:
 
 def _last_below(positions: list[int], limit: int) -> list[int]:
     """The last of `positions` below `limit`, as a list of one or none."""
-    from bisect import bisect_left
-
     index = bisect_left(positions, limit)
     return [positions[index - 1]] if index else []
 

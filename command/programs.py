@@ -1,0 +1,245 @@
+"""Reading models, passes and rewritten programs, and writing rewritten programs.
+
+Everything that a user can get wrong becomes one sentence, as `BadInput`.
+"""
+
+from __future__ import annotations
+
+import importlib
+import logging
+import os
+import sys
+import warnings
+import zipfile
+from collections.abc import Callable, Sequence
+from copy import deepcopy
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.export import ExportedProgram
+
+from copyproof.spec.pipeline import as_pair, at_write_back
+from copyproof.spec.program import BadInput
+from copyproof.verify import Report, prove
+from copyproof.verify.prover import apply
+
+
+def quiet() -> None:
+    """Keeps the libraries' warnings and log lines out of the report."""
+    warnings.simplefilter("ignore")
+    logging.disable(logging.ERROR)
+
+
+def import_modules(names: Sequence[str]) -> None:
+    """Imports modules that register custom operators, from the current folder too.
+
+    Raises:
+        BadInput: one cannot be imported.
+    """
+    if "" not in sys.path:
+        sys.path.insert(0, "")
+    for name in names:
+        try:
+            importlib.import_module(name)
+        except Exception as error:
+            raise BadInput(f"--import {name} failed: {_first_line(error)}; give a module that Python can import") from error
+
+
+def named_pass(name: str) -> Callable[[ExportedProgram], Any]:
+    """The pass that `PKG.MOD:FN` names.
+
+    Raises:
+        BadInput: the name has another form, or cannot be imported, or is not callable.
+    """
+    module_name, _, function = name.partition(":")
+    if not module_name or not function:
+        raise BadInput(f"--pass {name!r} is not of the form pkg.mod:fn, as my_passes.early:my_pass")
+    import_modules(())
+    try:
+        found: Any = importlib.import_module(module_name)
+        for part in function.split("."):
+            found = getattr(found, part)
+    except Exception as error:
+        raise BadInput(
+            f"the pass {name!r} cannot be imported: {_first_line(error)}; "
+            "give pkg.mod:fn of a module on the Python path or in this folder"
+        ) from error
+    if not callable(found):
+        raise BadInput(f"the pass {name!r} is a {type(found).__name__}, expected a callable that takes an ExportedProgram")
+    return found
+
+
+def require_folder(folder: Path) -> None:
+    """Makes sure that a folder is there.
+
+    Raises:
+        BadInput: it cannot be made.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise BadInput(f"--emit-smt2 {folder}: {error.strerror}; give a folder that can be written") from error
+
+
+def load_model(name: str, dialect: str, preserve: Sequence[str] = ()) -> ExportedProgram:
+    """The program of a `.pt2` file that `torch.export.save` wrote, at the point where write-backs are inserted.
+
+    Args:
+        name: the file.
+        dialect: "edge" to bring it there by ExecuTorch's pipeline, "aten" to keep it in functional core ATen.
+        preserve: operators that `to_edge` must not decompose, as `aten.linear.default`.
+
+    Raises:
+        BadInput: there is no such file, it is no exported program, or it cannot be brought there.
+    """
+    exported = _load(name, torch.export.load, "torch.export.save wrote it")
+    if dialect == "aten":
+        try:
+            return exported.run_decompositions()
+        except Exception as error:
+            raise BadInput(f"run_decompositions() failed on it: {_first_line(error)}; try --dialect edge") from error
+    try:
+        from executorch.exir import EdgeCompileConfig, to_edge
+    except ImportError as error:
+        raise BadInput(
+            "executorch is not installed; install copyproof[executorch], or use --dialect aten"
+        ) from error
+    config = EdgeCompileConfig(_check_ir_validity=False, preserve_ops=[_operator(op) for op in preserve])
+    try:
+        return at_write_back(to_edge(exported, compile_config=config))["forward"]
+    except Exception as error:
+        raise BadInput(
+            f"ExecuTorch's pipeline fails on it before the write-backs: {_first_line(error)}; "
+            "lower it with to_edge alone to see where, or use --dialect aten"
+        ) from error
+
+
+def load_rewritten(name: str) -> ExportedProgram:
+    """A rewritten program: an Edge program that executorch's serializer wrote, or an ATen one of torch.export.save.
+
+    Raises:
+        BadInput: there is no such file, or it is neither.
+    """
+    _require_archive(name)
+    with zipfile.ZipFile(name) as archive:
+        is_edge = "serialized_exported_program.json" in archive.namelist()
+    if not is_edge:
+        return _load(name, torch.export.load, "torch.export.save or `copyproof place` wrote it")
+    try:
+        from executorch.exir.serde.serialize import load
+    except ImportError as error:
+        raise BadInput(f"{name} is an Edge program; install copyproof[executorch] to read it") from error
+    return _load(name, load, "`copyproof place` wrote it")
+
+
+def proved(
+    model: str,
+    rewritten: str | None,
+    write_back_pass: Callable[[ExportedProgram], Any],
+    dialect: str,
+    preserve: Sequence[str],
+    timeout: float,
+    keep_queries: Path | None,
+) -> Report:
+    """The report on a model and its rewritten program, or on what the pass makes of the model.
+
+    Raises:
+        BadInput: a file, the pass, or what it returned cannot be judged.
+    """
+    original = load_model(model, dialect, preserve)
+    result = load_rewritten(rewritten) if rewritten is not None else apply(write_back_pass, original)
+    return prove(original, result, timeout=timeout, keep_queries=keep_queries)
+
+
+@dataclass(frozen=True)
+class Placed:
+    """A model and what early and end placement make of it."""
+
+    original: ExportedProgram
+    rewritten: ExportedProgram
+    at_end: ExportedProgram
+
+
+def placed(original: ExportedProgram) -> Placed:
+    """Places the write-backs of a program by the reference pass, and for comparison at the end.
+
+    Raises:
+        BadInput: its signature does not fit its graph.
+    """
+    from copyproof.impl import end_placement, reference_pass
+
+    results = []
+    for write_back_pass in (reference_pass, end_placement()):
+        program = deepcopy(original)
+        try:
+            _, signature = as_pair(write_back_pass(program))
+        except ValueError as error:
+            raise BadInput(str(error)) from error
+        # The constructor would refuse a graph that writes; executorch's own passes set the signature this way too.
+        program._graph_signature = signature
+        results.append(program)
+    return Placed(original, *results)
+
+
+def save(program: ExportedProgram, name: str, dialect: str) -> None:
+    """Writes a rewritten program; a file that is there already is replaced only once the new one is complete.
+
+    Raises:
+        BadInput: the folder is missing or not writable, or the serializer refuses the program.
+    """
+    path = Path(name)
+    if path.suffix != ".pt2":
+        raise BadInput(f"the output {name} must end in .pt2")
+    if not path.parent.is_dir():
+        raise BadInput(f"the folder of the output {name} is not there; make it first")
+    partial = path.with_name(f".{path.name}.partial.pt2")
+    try:
+        if dialect == "edge":
+            from executorch.exir.serde.serialize import save as save_edge
+
+            save_edge(program, str(partial))
+        else:
+            torch.export.save(program, str(partial))
+        os.replace(partial, path)
+    except Exception as error:
+        hint = "executorch cannot serialize some higher-order operators of Edge programs; try --dialect aten"
+        raise BadInput(f"the rewritten program cannot be saved: {_first_line(error)}; {hint}") from error
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def _load(name: str, load: Callable[[str], ExportedProgram], writer: str) -> ExportedProgram:
+    _require_archive(name)
+    try:
+        return load(name)
+    except Exception as error:
+        text = _first_line(error)
+        hint = "if it uses custom operators, name their module with --import; else check that"
+        raise BadInput(f"{name} cannot be loaded: {text}; {hint} {writer}") from error
+
+
+def _require_archive(name: str) -> None:
+    path = Path(name)
+    if path.is_dir():
+        raise BadInput(f"{name} is a folder; give a .pt2 file")
+    if not path.is_file():
+        raise BadInput(f"there is no file {name}; give a .pt2 file that torch.export.save wrote")
+    if not zipfile.is_zipfile(path):
+        raise BadInput(f"{name} is not a .pt2 file, or is cut off; write it again with torch.export.save")
+
+
+def _operator(name: str) -> Any:
+    try:
+        found: Any = torch.ops
+        for part in name.split("."):
+            found = getattr(found, part)
+        return found
+    except (AttributeError, RuntimeError) as error:
+        raise BadInput(f"--preserve {name}: there is no such operator; write it as aten.linear.default") from error
+
+
+def _first_line(error: BaseException) -> str:
+    lines = str(error).strip().splitlines()
+    return f"{type(error).__name__}: {lines[0].rstrip('.;')}" if lines else type(error).__name__
