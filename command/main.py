@@ -82,9 +82,10 @@ def prove(
 
     Exit code: 0 proved, 1 refuted, 2 bad usage or input, 3 unknown.
     """
-    from copyproof.command import programs, show
+    from copyproof.command import programs
     from copyproof.spec.obligations import Verdict
     from copyproof.spec.program import BadInput
+    from copyproof.verify.render import show
 
     pair = len(files) == 2 and pass_name is None and not each
     code_of = {Verdict.PROVED: 0, Verdict.REFUTED: 1, Verdict.UNKNOWN: 3}
@@ -117,7 +118,7 @@ def prove(
         results.append({"model": name, **report.as_json(), "verdict": verdict.value})
         if not as_json:
             subject = f"{files[1]} against {name}" if pair else f"{pass_name or 'the reference pass'} on {name}"
-            show.report(report, subject, strict)
+            show(report, subject, strict)
     code = next(c for c in _WORST_FIRST if c in codes)
     if as_json:
         click.echo(json.dumps(results[0] if len(results) == 1 else {"models": results}, indent=2))

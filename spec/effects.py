@@ -124,6 +124,25 @@ _MAY_ALIAS = frozenset(
         "aten.pin_memory",
     }
 )
+_FRESH_COMPOSITES = frozenset(
+    {
+        "aten.linear",
+        "aten.matmul",
+        "aten.conv1d",
+        "aten.conv2d",
+        "aten.conv3d",
+        "aten.layer_norm",
+        "aten.rms_norm",
+        "aten.group_norm",
+        "aten.scaled_dot_product_attention",
+        "aten.where",
+        "aten.sym_size",
+        "aten.sym_numel",
+        "aten.sym_stride",
+    }
+)
+"""Composite operators that always return a fresh tensor. Any other one may hand back its argument, as `dropout` does
+outside training, though its schema does not say so."""
 _ASSERTIONS = frozenset(
     {
         "aten._assert_async",
@@ -182,11 +201,15 @@ def effect_of(operator: torch._ops.OpOverload) -> Effect:
     for r, returned in enumerate(schema.returns):
         if returned.alias_info is None:
             continue
-        sets = returned.alias_info.before_set | returned.alias_info.after_set
+        # The alias set of a list stands on its elements, and is empty here: any annotated argument may be meant.
+        sets = returned.alias_info.before_set | returned.alias_info.after_set or {"*"}
         for i, argument in enumerate(schema.arguments):
             info = argument.alias_info
             if info is not None and ("*" in sets or sets & (info.before_set | info.after_set)):
                 aliases.append((r, i))
+    maybe = family(name) in _MAY_ALIAS
+    if not aliases and not writes and schema.returns and family(name) not in _FRESH_COMPOSITES:
+        maybe = maybe or torch._C._dispatch_has_kernel_for_dispatch_key(operator.name(), "CompositeImplicitAutograd")
     contents = Contents.FUNCTION
     if family(name) in _COPIES_FIRST:
         contents = Contents.FIRST
@@ -200,7 +223,7 @@ def effect_of(operator: torch._ops.OpOverload) -> Effect:
     approximation = None
     if operator.namespace not in _KNOWN_NAMESPACES:
         approximation = f"{name} does just what its schema says, and is a function of its arguments"
-    return Effect(writes, tuple(aliases), chain, contents, family(name) in _MAY_ALIAS, approximation)
+    return Effect(writes, tuple(aliases), chain, contents, maybe, approximation)
 
 
 def functional_name(name: str) -> str:

@@ -138,7 +138,7 @@ def _by_schema(node: Node, overload: torch._ops.OpOverload) -> Action:
             for i, p in enumerate(position_of)
             if p == argument
         )
-        or (((ALL, 0),) if effect.maybe and operands else ()),
+        or (tuple((ALL, i) for i in range(len(operands))) if effect.maybe else ()),
         effect.chain,
         effect.contents,
         effect.maybe,

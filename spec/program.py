@@ -144,6 +144,8 @@ class Step:
         chain: the chain of effects that it takes part in.
         reads: it looks at its operands' elements, and not at their shapes alone.
         in_place: what it writes is just what `symbol`, its functional variant, returns.
+        pointwise: element i of what it writes depends on elements i of its operands alone.
+        lowered: the lowering makes a view of it: no kernel runs.
         copy: whether it is a `copy_`, which may be a write-back.
         uninitialised: its results hold whatever the memory held.
         same_order: its result holds just the elements of its first operand, in order, whatever its shape.
@@ -161,6 +163,8 @@ class Step:
     chain: Chain | None = None
     reads: bool = True
     in_place: bool = False
+    pointwise: bool = False
+    lowered: bool = False
     copy: bool = False
     same_order: bool = False
     uninitialised: bool = False

@@ -226,6 +226,7 @@ class _Evaluator:
         if located is None:
             return
         source = None
+        reason = reason or self._clash(step, position, located)
         if reason:
             written = self._havoc(f"{step.name}!w{position}", reason)
         elif step.contents is Contents.SECOND:
@@ -240,6 +241,23 @@ class _Evaluator:
         for storage, _ in located.maybe:
             content = self._havoc(f"{step.name}!{storage.name}", f"{value} may or may not alias {storage.name}")
             storage.versions.append(Version(content, None, content, index))
+
+    def _clash(self, step: Step, position: int, written: Located) -> str | None:
+        """Why what a step writes depends on the order of its element loop; None where it does not. It does where it
+        reads elements that it writes, unless it reads and writes element by element."""
+        for i, value in enumerate(step.operands):
+            read = self.trace.values.get(value)
+            if i == position or read is None:
+                continue
+            if read.storage is not written.storage and all(s is not written.storage for s, _ in read.maybe):
+                continue
+            how = Relation.OVERLAPPING
+            if read.storage is written.storage and read.region is not None and written.region is not None:
+                how = relation(read.region, written.region, self.trace.ranges)
+            elementwise = step.pointwise or step.contents is Contents.SECOND
+            if how is Relation.OVERLAPPING or (how is Relation.SAME and not elementwise):
+                return f"{step.name} writes elements that it reads through {value}"
+        return None
 
     def _copied(self, step: Step, into: TensorType, contents: list[Content]) -> Content:
         """What `copy(self, src)` leaves: the source's contents where shapes and types agree, else cast and broadcast."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from copyproof.spec.program import Step, Value
-from copyproof.verify.evaluate import Read, Storage, Write
+from copyproof.verify.evaluate import Read, Write
 from copyproof.verify.pair import Pair
 from copyproof.verify.verdicts import Conflict
 
@@ -171,7 +171,7 @@ def _outputs(pair: Pair) -> list[str]:
 
 def spelled(step: Step) -> str:
     """One line for a step: `add_1 = aten.add.Tensor(x, y)`."""
-    if not step.symbol:
+    if step.lowered:
         base = step.results[0].base
         return f"{step.name} = view({base})"
     operator = step.symbol.split("(", 1)[0]
@@ -180,8 +180,3 @@ def spelled(step: Step) -> str:
         operator = f"{head}_.{overload}"
     return f"{step.name} = {operator}({', '.join(map(str, step.operands))})"
 
-
-def storage_of(pair: Pair, name: str) -> Storage | None:
-    """The storage of a placeholder in the memory meaning."""
-    located = pair.memory.values.get(Value(name))
-    return located.storage if located is not None else None

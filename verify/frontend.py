@@ -170,7 +170,7 @@ class _Reader:
         if is_lowered_view(node, self.profile, self.returned):
             base = self.values[lowered_base(node, self.profile)]
             result = Result(tensor_type(self.vals[node]), base, same_region=True)
-            return Step(node.name, "", (), (result,), contents=Contents.FIRST)
+            return Step(node.name, "view", (), (result,), contents=Contents.FIRST, lowered=True)
         action = action_of(node)
         if action.name == "getitem":
             owner, index = node.args[0], node.args[1]
@@ -190,14 +190,15 @@ class _Reader:
             action.writes,
             action.contents,
             action.chain,
-            reads_contents(action.name),
-            in_place,
-            action.name == "aten.copy_.default",
-            same_order(action.name),
-            uninitialised(action.name),
-            action.approximation,
-            action.opaque,
-            self._untyped(node),
+            reads=reads_contents(action.name),
+            in_place=in_place,
+            pointwise=overload is not None and torch.Tag.pointwise in overload.tags,
+            copy=action.name == "aten.copy_.default",
+            same_order=same_order(action.name),
+            uninitialised=uninitialised(action.name),
+            approximation=action.approximation,
+            opaque=action.opaque,
+            untyped=self._untyped(node),
         )
 
     def _result(self, action: Action, index: int, val: Any) -> Result:

@@ -5,8 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 
+from torch.export import ExportedProgram, ExportGraphSignature
+from torch.fx import GraphModule
+
+from copyproof.spec.effects import NO_LOWERING, Profile
 from copyproof.spec.program import Output, Program, Role, Step, Value
 from copyproof.verify.evaluate import Content, Definition, Read, Trace, Write, copied, evaluate
+from copyproof.verify.frontend import baseline_program_of, program_of, rewritten_program_of
 
 
 @dataclass
@@ -16,7 +21,7 @@ class Pair:
     Attributes:
         original: the original, not lowered.
         rewritten: the rewritten program, lowered.
-        baseline: the original, lowered as end placement would be, for comparing lifetimes.
+        baseline: the original as end placement lowers it, for comparing lifetimes.
     """
 
     original: Program
@@ -72,11 +77,10 @@ class Pair:
 
     @cached_property
     def _kept(self) -> set[str]:
-        lowered = {s.name: s for s in self.baseline.steps}
         kept = set()
         for step in self.rewritten.steps:
-            before = (self.original_steps.get(step.name), lowered.get(step.name))
-            if any(b is not None and (b.symbol, b.writes) == (step.symbol, step.writes) for b in before):
+            before = self.original_steps.get(step.name)
+            if before is not None and (step.lowered or (before.symbol, before.writes) == (step.symbol, step.writes)):
                 kept.add(step.name)
         return kept
 
@@ -124,3 +128,23 @@ class Pair:
     def is_input(self, value: Value | None) -> bool:
         """Whether a value of the rewritten program is a placeholder."""
         return value is not None and any(value == Value(item.name) for item in self.rewritten.inputs)
+
+
+def pair_of(
+    original: ExportedProgram, graph_module: GraphModule, signature: ExportGraphSignature, profile: Profile
+) -> Pair:
+    """The pair of an original and what a pass made of it, lowered by `profile`.
+
+    Where the original writes in place itself, a lowered view may have to be a clone to keep what it saw; the baseline
+    then counts each as a tensor of its own.
+
+    Raises:
+        BadInput: the rewritten graph has other placeholders than the original.
+    """
+    program = program_of(original, NO_LOWERING)
+    writes = any(step.writes for step in program.steps)
+    return Pair(
+        program,
+        rewritten_program_of(original, graph_module, signature, profile),
+        baseline_program_of(original, NO_LOWERING if writes else profile),
+    )

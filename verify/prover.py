@@ -18,13 +18,12 @@ from torch.export import ExportedProgram, ExportGraphSignature
 from torch.export.graph_signature import InputKind
 from torch.fx import GraphModule
 
-from copyproof.spec.effects import EXECUTORCH, NO_LOWERING, Profile
+from copyproof.spec.effects import EXECUTORCH, Profile
 from copyproof.spec.obligations import Obligation, Verdict
 from copyproof.spec.pipeline import as_pair
 from copyproof.spec.program import BadInput
 from copyproof.verify import explain, quality, safety
-from copyproof.verify.frontend import baseline_program_of, program_of, rewritten_program_of
-from copyproof.verify.pair import Pair
+from copyproof.verify.pair import Pair, pair_of
 from copyproof.verify.solver import Answer, Case, Theory
 from copyproof.verify.verdicts import Conflict, Finding, Report
 from copyproof.verify.witness import Witness, witness
@@ -56,11 +55,7 @@ def prove(
     """
     started = perf_counter()
     graph_module, signature = as_pair(rewritten)
-    pair = Pair(
-        program_of(original, NO_LOWERING),
-        rewritten_program_of(original, graph_module, signature, profile),
-        baseline_program_of(original, profile),
-    )
+    pair = pair_of(original, graph_module, signature, profile)
     _require_functional(pair)
     theory = Theory(pair.definitions, timeout, keep_queries)
     findings = [

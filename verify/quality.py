@@ -10,12 +10,11 @@ import sympy
 
 from torch.export import ExportedProgram
 
-from copyproof.spec.effects import NO_LOWERING, Profile
+from copyproof.spec.effects import Profile
 from copyproof.spec.program import Program, Size
 from copyproof.verify.arithmetic import at_most
 from copyproof.verify.evaluate import Trace, Write, evaluate
-from copyproof.verify.frontend import baseline_program_of, program_of, rewritten_program_of
-from copyproof.verify.pair import Pair
+from copyproof.verify.pair import Pair, pair_of
 from copyproof.verify.solver import Above, Case, Number
 
 
@@ -133,9 +132,8 @@ class Lifetimes:
 
 def lifetimes(original: ExportedProgram, rewritten: ExportedProgram, profile: Profile) -> Lifetimes:
     """Bytes live over the rewritten program, as `profile` lowers it; a symbol without an upper bound counts as 1."""
-    before = program_of(original, NO_LOWERING)
-    after = rewritten_program_of(original, rewritten.graph_module, rewritten.graph_signature, profile)
-    pair = Pair(before, after, baseline_program_of(original, profile))
+    pair = pair_of(original, rewritten.graph_module, rewritten.graph_signature, profile)
+    after = pair.rewritten
     sizes = _live(after, pair.memory, set())
     at_largest = any(not isinstance(size, int) for counted in sizes for size in counted)
     upper = {name: high for name, (_, high) in after.ranges.items() if high is not None}

@@ -1,0 +1,39 @@
+"""Options of `pytest verify` and `pytest --pyargs copyproof.verify`.
+
+An installed plugin, since pytest reads options before it looks for the conftest files of `--pyargs` packages. It imports
+nothing of the prover.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+_CORPUS_TESTS = Path(__file__).parent.parent / "verify"
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Adds `--pass`."""
+    parser.getgroup("copyproof").addoption(
+        "--pass",
+        dest="write_back_pass",
+        metavar="PKG.MOD:FN",
+        default=None,
+        help="the write-back pass to prove on copyproof's corpus (default: the reference pass, quality included)",
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Registers the marker of the slow models."""
+    config.addinivalue_line("markers", "slow: minutes rather than seconds; select with -m slow")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leaves the slow models of the corpus out where no marker expression decides."""
+    if config.getoption("-m"):
+        return
+    slow = [i for i in items if i.path.is_relative_to(_CORPUS_TESTS) and i.get_closest_marker("slow")]
+    if slow:
+        config.hook.pytest_deselected(items=slow)
+        items[:] = [item for item in items if item not in slow]

@@ -1,0 +1,65 @@
+"""`pytest verify`: proves a write-back pass on every program of the corpus that reaches it.
+
+The reference pass, the default, must be proved in safety and quality; a pass given by `--pass` in safety.
+"""
+
+from __future__ import annotations
+
+import importlib
+import logging
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from copyproof.spec.obligations import Verdict
+from copyproof.spec.pipeline import at_write_back
+from copyproof.verify import prove_pass
+from copyproof.verify.corpus import CASES, MODELS, Example
+from copyproof.verify.corpus.cases import DOES_NOT_REACH
+from copyproof.verify.corpus.example import backend_config, export, to_edge
+from copyproof.verify.render import as_text
+
+REFERENCE_PASS = "copyproof.impl:reference_pass"
+
+_REACHING = [
+    pytest.param(example, id=example.name, marks=[pytest.mark.slow] if example.slow else [])
+    for example in MODELS + CASES
+    if example.name not in DOES_NOT_REACH
+]
+
+
+@pytest.fixture(autouse=True)
+def quiet() -> Iterator[None]:
+    """Keeps the exporter's trace out of the failure messages."""
+    logging.disable(logging.ERROR)
+    yield
+    logging.disable(logging.NOTSET)
+
+
+@pytest.fixture
+def pass_name(request: pytest.FixtureRequest) -> str:
+    """The name of the pass to prove."""
+    return request.config.getoption("write_back_pass") or REFERENCE_PASS
+
+
+@pytest.fixture
+def write_back_pass(pass_name: str) -> Callable[[Any], Any]:
+    """The pass to prove."""
+    module, _, function = pass_name.partition(":")
+    try:
+        found = getattr(importlib.import_module(module), function)
+    except (ImportError, AttributeError, ValueError) as error:
+        pytest.exit(f"--pass {pass_name}: {error}; give pkg.mod:fn", returncode=2)
+    return found
+
+
+@pytest.mark.parametrize("example", _REACHING)
+def test_pass_is_proved_on(example: Example, pass_name: str, write_back_pass: Callable[[Any], Any]) -> None:
+    edge = to_edge(export(example), example)
+    for method, program in at_write_back(edge, backend_config(example)).items():
+        report = prove_pass(program, write_back_pass)
+        strict = pass_name == REFERENCE_PASS
+        verdict = report.strict_verdict if strict else report.verdict
+        if verdict is not Verdict.PROVED:
+            pytest.fail(as_text(report, f"{pass_name} on {example.name}.{method}", strict), pytrace=False)
