@@ -165,7 +165,7 @@ class Placement:
             if not hit:
                 continue
             # Where it is not known which target it aliases, all of them wait for the same clone.
-            bound = max(w.bound for w in hit)
+            bound = max(self.aliases.position[value], *(w.bound for w in hit))
             for write_back in hit:
                 write_back.bound = bound
             hit[0].escapes.append(value)

@@ -256,7 +256,7 @@ def _weighed(finding: Finding, seen: Witness) -> Finding:
     """A finding in the light of a run: numbers that differ refute; a model that no run shows refutes nothing."""
     differing = {
         Obligation.OUTPUT: seen.outputs,
-        Obligation.STATE: seen.targets,
+        Obligation.STATE: seen.targets or seen.failure,
         Obligation.FRAME: seen.frame,
         Obligation.ORDER: seen.reads or seen.outputs,
     }.get(finding.obligation)

@@ -32,12 +32,14 @@ class Witness:
     Attributes:
         ran: how many runs both graphs completed.
         reason: why there was no run, or empty.
+        failure: why the rewritten graph cannot run where the original can, or empty.
         outputs, targets, frame, reads: sentences with the numbers that differ, by output index, target, other input,
             and (step, operand) of a watched read.
     """
 
     ran: int = 0
     reason: str = ""
+    failure: str = ""
     outputs: dict[int, str] = field(default_factory=dict)
     targets: dict[str, str] = field(default_factory=dict)
     frame: dict[str, str] = field(default_factory=dict)
@@ -46,12 +48,14 @@ class Witness:
     @property
     def differs(self) -> bool:
         """Whether any number differed."""
-        return bool(self.outputs or self.targets or self.frame or self.reads)
+        return bool(self.failure or self.outputs or self.targets or self.frame or self.reads)
 
     @property
     def lines(self) -> tuple[str, ...]:
         """All differences, or why none can be shown."""
         found = (*self.outputs.values(), *self.targets.values(), *self.frame.values(), *self.reads.values())
+        if self.failure:
+            found = (f"the rewritten graph cannot run where the original can: {self.failure}", *found)
         if found:
             return found
         if self.ran:
@@ -87,11 +91,15 @@ def witness(
             inputs = _inputs(original, trial)
             torch.manual_seed(trial)
             expected = _run(original.graph_module, deepcopy(inputs), NO_LOWERING, watch)
+        except Exception as error:  # whatever an operator raises on these contents: try other ones
+            found.reason = found.reason or _first_line(error)
+            continue
+        try:
             torch.manual_seed(trial)
             actual = _run(graph_module, deepcopy(inputs), profile, watch)
-        except Exception as error:  # whatever an operator raises on these contents: try other ones
-            found.reason = found.reason or f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
-            continue
+        except Exception as error:  # the original ran on the same contents
+            found.failure = _first_line(error)
+            break
         found.ran += 1
         _compare(original, inputs, expected, actual, found)
         if found.differs:
@@ -234,6 +242,10 @@ def _show(expected: Any, actual: Any) -> str:
         f"[{', '.join(_number(x) for x in a[start : start + _SHOWN].tolist())}{more}] but is "
         f"[{', '.join(_number(x) for x in b[start : start + _SHOWN].tolist())}{more}]{where}"
     )
+
+
+def _first_line(error: Exception) -> str:
+    return f"{type(error).__name__}: {(str(error).splitlines() or [''])[0]}"
 
 
 def _kind(value: Any) -> str:
