@@ -45,22 +45,15 @@ def insert_copy(graph: Graph, after: Node, target: Node, source: Node) -> Node:
     return copy
 
 
-def insert_clone(graph: Graph, after: Node, value: Node, edge: bool) -> Node:
+def insert_clone(graph: Graph, after: Node, value: Node) -> Node:
     """A clone of `value`, right after the node `after`.
 
-    Args:
-        edge: whether the graph is in the Edge dialect, where a clone is `dim_order_ops._clone_dim_order` or
-            `aten.clone` of that dialect.
+    `aten.clone` serves Edge graphs too: after the write-back point nothing removes it, and it has an out variant.
     """
     with graph.inserting_after(after):
-        clone = graph.call_function(_clone_operator(edge), (value,))
+        clone = graph.call_function(torch.ops.aten.clone.default, (value,))
     clone.meta["val"] = _cloned(value.meta["val"])
     return clone
-
-
-def is_edge(graph: Graph) -> bool:
-    """Whether `graph` holds operators of ExecuTorch's Edge dialect."""
-    return any(hasattr(node.target, "_op") and node.op == "call_function" for node in graph.nodes)
 
 
 def rename_outputs(program: ExportedProgram, outputs: list[Any]) -> ExportGraphSignature:
@@ -74,14 +67,6 @@ def rename_outputs(program: ExportedProgram, outputs: list[Any]) -> ExportGraphS
             spec = OutputSpec(spec.kind, TensorArgument(name=output.name), spec.target)
         specs.append(spec)
     return ExportGraphSignature(list(signature.input_specs), specs)
-
-
-def _clone_operator(edge: bool) -> Any:
-    if not edge:
-        return torch.ops.aten.clone.default
-    from executorch.exir.dialects._ops import ops
-
-    return ops.edge.aten.clone.default
 
 
 def _cloned(value: Any) -> Any:

@@ -12,17 +12,19 @@ from typing import Any, Literal, TypeAlias
 
 import torch
 from torch.export import ExportedProgram, ExportGraphSignature
+from torch.export.graph_signature import OutputKind
 from torch.fx import Graph, Node
 
 from copyproof.impl.aliasing import Aliasing, Place, Storage, aliasing
-from copyproof.impl.insertion import insert_clone, insert_copy, is_edge, mutated, rename_outputs
+from copyproof.impl.insertion import insert_clone, insert_copy, mutated, rename_outputs
 from copyproof.spec.effects import NO_LOWERING, Profile
 from copyproof.spec.graph import lowered_base
 from copyproof.spec.rule import Relation, Rule
 
 WriteBackPass: TypeAlias = Callable[[ExportedProgram], tuple[torch.fx.GraphModule, ExportGraphSignature]]
 Naming: TypeAlias = Literal["placeholder", "copy_"]
-"""What the output node names for a target that is copied."""
+"""What the output node names for a buffer that is copied; for a mutated user input it is always the placeholder, since
+the planner reuses the input's memory after its last reader otherwise."""
 
 _READS = (Relation.DIRECT_READ, Relation.VIEW_READ, Relation.LOWERED_VIEW_READ)
 
@@ -46,7 +48,7 @@ class Placement:
     Args:
         program: a functional program, or one that already holds in-place operations.
         rule: the ordering constraints and remedies.
-        naming: what the output node names for a target that is copied.
+        naming: what the output node names for a buffer that is copied.
         profile: how the graph will be lowered; not looked at by a rule without lowered view reads.
         earliest: place each write-back at its earliest legal point; otherwise at the end of the graph.
 
@@ -66,6 +68,8 @@ class Placement:
         self.targets = mutated(program)
         self.outputs: list[Any] = list(self.graph.output_node().args[0])  # type: ignore[arg-type]
         mutations = {index for index, _ in self.targets}
+        specs = program.graph_signature.output_specs
+        self.buffers = {i for i in mutations if specs[i].kind is OutputKind.BUFFER_MUTATION}
         self.user_outputs = [i for i, o in enumerate(self.outputs) if i not in mutations and isinstance(o, Node)]
         self.returned = {self.outputs[i] for i in self.user_outputs}
 
@@ -74,7 +78,6 @@ class Placement:
         self.aliases = self._analyse()
         self.nodes = list(self.graph.nodes)
         self.cursor: dict[int, Node] = {}
-        self.edge = is_edge(self.graph)
         self.last_placeholder = max((i for i, n in enumerate(self.nodes) if n.op == "placeholder"), default=0)
         write_backs = self._write_backs()
         for write_back in write_backs:
@@ -96,14 +99,13 @@ class Placement:
     def _protect_snapshots(self, found: Aliasing) -> bool:
         """Clones the base of each lowered view that is used after a step of the graph wrote into that base."""
         changed = False
-        edge = is_edge(self.graph)
         mutation_sources = {self.outputs[i] for i, _ in self.targets}
         for view in found.lowered:
             base = lowered_base(view, self.profile)
             writes = [w for s in found.place(base).storages for w in found.writes.get(s, ())]
             later = [w for w in writes if w > found.position[view]]
             if later and _last_use(view, found, self.returned | mutation_sources) >= later[0]:
-                clone = insert_clone(self.graph, view.prev, view.all_input_nodes[0], edge)
+                clone = insert_clone(self.graph, view.prev, view.all_input_nodes[0])
                 view.replace_input_with(view.all_input_nodes[0], clone)
                 found.position[clone] = found.position[view]
                 found.places[(clone, 0)] = Place(frozenset({(clone, 0)}))
@@ -132,7 +134,7 @@ class Placement:
         aliases = self.aliases
         final = max([0, *(w for s in write_back.place.storages for w in aliases.writes.get(s, ()))])
         final = max(final, aliases.position[write_back.source], self.last_placeholder)
-        clone = self._append(final, lambda after: self._clone(after, write_back.source))
+        clone = self._append(final, lambda after: insert_clone(self.graph, after, write_back.source))
         aliases.position[clone] = final
         write_back.source, write_back.place = clone, Place(frozenset({(clone, 0)}))
 
@@ -233,23 +235,21 @@ class Placement:
         """Inserts the copies of one group at its slot: the clones first, then the copies in order."""
         for write_back in group:
             for value in write_back.escapes:
-                clone = self._append(write_back.bound, lambda after, v=value: self._clone(after, v))
+                clone = self._append(write_back.bound, lambda after, v=value: insert_clone(self.graph, after, v))
                 self.outputs = [
                     clone if i in self.user_outputs and output is value else output
                     for i, output in enumerate(self.outputs)
                 ]
             if write_back.clone_source:
                 write_back.source = self._append(
-                    write_back.bound, lambda after, v=write_back.source: self._clone(after, v)
+                    write_back.bound, lambda after, v=write_back.source: insert_clone(self.graph, after, v)
                 )
         for write_back in group:
             copy = self._append(
                 write_back.bound, lambda after, w=write_back: insert_copy(self.graph, after, w.target, w.source)
             )
-            self.outputs[write_back.index] = write_back.target if self.naming == "placeholder" else copy
-
-    def _clone(self, after: Node, value: Node) -> Node:
-        return insert_clone(self.graph, after, value, self.edge)
+            named = self.naming if write_back.index in self.buffers else "placeholder"
+            self.outputs[write_back.index] = write_back.target if named == "placeholder" else copy
 
     def _append(self, position: int, insert: Callable[[Node], Node]) -> Node:
         """Inserts a node at the end of what already stands at the slot after `position`."""

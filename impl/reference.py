@@ -21,7 +21,7 @@ def early_placement(
 
     Args:
         rule: the ordering constraints and remedies; without `lowered-view-reads`, `profile` is not looked at.
-        outputs: what the output node names for a target that is copied: its placeholder, or the `copy_`
+        outputs: what the output node names for a buffer that is copied: its placeholder, or the `copy_`
             (`copyproof.impl.naming_for` says which a planner needs).
         profile: how the graph will be lowered.
 

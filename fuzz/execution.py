@@ -1,0 +1,95 @@
+"""Running a stateful module call by call, and lowering its Edge program with a write-back pass of choice.
+
+The right answer of a sequence of calls is what eager PyTorch gives (`run_eager`). What a lowered program gives, as
+bytes of a `.pte` file (`lower`), is for `copyproof.fuzz.runtime.run_program` to find out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import nullcontext
+from copy import deepcopy
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.export import ExportGraphSignature
+from torch.export.graph_signature import InputKind
+from torch.utils import _pytree as pytree
+
+from copyproof.spec.pipeline import WriteBackPass, standing_in
+
+if TYPE_CHECKING:
+    from executorch.exir import EdgeProgramManager, ExecutorchBackendConfig
+
+Arguments = tuple[Any, ...]
+"""The positional arguments of one call: tensors, numbers, and containers of them."""
+
+
+@dataclass(frozen=True)
+class Call:
+    """What one call gave.
+
+    Attributes:
+        outputs: the user outputs, flattened, each with storage of its own.
+        inputs_after: the arguments, flattened, as they were after the call: a mutated user input has its new value.
+    """
+
+    outputs: tuple[Any, ...]
+    inputs_after: tuple[Any, ...]
+
+
+def run_eager(module: torch.nn.Module, calls: Sequence[Arguments]) -> list[Call]:
+    """What eager PyTorch gives for consecutive calls; `module` and `calls` are left as they were.
+
+    Args:
+        module: the module, or an exported program's `module()`. Its state is the initial state: a `.pte` starts from
+            zeros unless it was lowered with initialised buffers, so a fair comparison starts there too.
+        calls: the arguments of each call; the state carries over from one to the next.
+
+    Raises:
+        whatever the module raises.
+    """
+    running = deepcopy(module)
+    results = []
+    for arguments in calls:
+        # Copied call by call, since two calls may be given the same tensor.
+        given = deepcopy(tuple(arguments))
+        with torch.no_grad():
+            returned = running(*given)
+        results.append(Call(detached(returned), detached(given)))
+    return results
+
+
+def lower(
+    edge: EdgeProgramManager,
+    write_back_pass: WriteBackPass | None,
+    config: ExecutorchBackendConfig | None = None,
+) -> bytes:
+    """The `.pte` that `edge` becomes with `write_back_pass` in its pipeline; `edge` is left as it was.
+
+    Args:
+        edge: the programs in the Edge dialect.
+        write_back_pass: stands where the shipped write-back pass does; None leaves the shipped one there.
+        config: how to lower; None takes ExecuTorch's defaults.
+
+    Raises:
+        whatever the pass or `to_executorch` raises.
+    """
+    with standing_in(write_back_pass) if write_back_pass is not None else nullcontext():
+        return deepcopy(edge).to_executorch(config).buffer
+
+
+def mutated_inputs(signature: ExportGraphSignature) -> tuple[int, ...]:
+    """Which user inputs the signature marks as mutated: positions in the flattened arguments, in output order."""
+    position = {
+        spec.arg.name: index
+        for index, spec in enumerate(s for s in signature.input_specs if s.kind is InputKind.USER_INPUT)
+    }
+    return tuple(position[name] for name in signature.user_inputs_to_mutate.values())
+
+
+def detached(values: Any) -> tuple[Any, ...]:
+    """The leaves of `values`, each tensor with storage of its own."""
+    leaves = pytree.tree_leaves(values)
+    return tuple(leaf.detach().clone() if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves)
