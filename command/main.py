@@ -59,7 +59,11 @@ def main() -> None:
 @_preserve
 @_imports
 @click.option(
-    "--timeout", type=click.FloatRange(min=0, min_open=True), default=60.0, show_default=True, help="Seconds for each obligation; UNKNOWN after that."
+    "--timeout",
+    type=click.FloatRange(min=0, min_open=True),
+    default=60.0,
+    show_default=True,
+    help="Seconds for each obligation; UNKNOWN after that.",
 )
 @click.option("--strict", is_flag=True, help="Let EARLIEST and LIFETIME count for verdict and exit code too.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of a table.")

@@ -44,7 +44,9 @@ def import_modules(names: Sequence[str]) -> None:
         try:
             importlib.import_module(name)
         except Exception as error:
-            raise BadInput(f"--import {name} failed: {_first_line(error)}; give a module that Python can import") from error
+            raise BadInput(
+                f"--import {name} failed: {_first_line(error)}; give a module that Python can import"
+            ) from error
 
 
 def named_pass(name: str) -> Callable[[ExportedProgram], Any]:
@@ -67,7 +69,9 @@ def named_pass(name: str) -> Callable[[ExportedProgram], Any]:
             "give pkg.mod:fn of a module on the Python path or in this folder"
         ) from error
     if not callable(found):
-        raise BadInput(f"the pass {name!r} is a {type(found).__name__}, expected a callable that takes an ExportedProgram")
+        raise BadInput(
+            f"the pass {name!r} is a {type(found).__name__}, expected a callable that takes an ExportedProgram"
+        )
     return found
 
 
@@ -103,9 +107,7 @@ def load_model(name: str, dialect: str, preserve: Sequence[str] = ()) -> Exporte
     try:
         from executorch.exir import EdgeCompileConfig, to_edge
     except ImportError as error:
-        raise BadInput(
-            "executorch is not installed; install copyproof[executorch], or use --dialect aten"
-        ) from error
+        raise BadInput("executorch is not installed; install copyproof[executorch], or use --dialect aten") from error
     config = EdgeCompileConfig(_check_ir_validity=False, preserve_ops=[_operator(op) for op in preserve])
     try:
         return at_write_back(to_edge(exported, compile_config=config))["forward"]

@@ -38,5 +38,8 @@ def _chart(found: Lifetimes, highest: int) -> str:
     """Live bytes over the program, the most in each of a few equal stretches of steps."""
     live = found.live or [0]
     width = min(_CHART, len(live))
-    stretches = [live[i * len(live) // width : max((i + 1) * len(live) // width, i * len(live) // width + 1)] for i in range(width)]
+    stretches = [
+        live[i * len(live) // width : max((i + 1) * len(live) // width, i * len(live) // width + 1)]
+        for i in range(width)
+    ]
     return "".join(_BARS[min(len(_BARS) - 1, max(s) * len(_BARS) // (highest + 1))] for s in stretches)

@@ -102,7 +102,8 @@ def _record(found: Aliasing, node: Node, index: int, action: Action) -> None:
         bases = [
             (i, found.place(action.operands[i]))
             for r, i in action.aliases
-            if r == result and (action.operands[i], 0) in found.places
+            if r == result
+            and (action.operands[i], 0) in found.places
             and not is_scalar(action.operands[i].meta.get("val"))
         ]
         if bases:
@@ -118,7 +119,7 @@ def _alias(node: Node, action: Action, bases: list[tuple[int, Place]]) -> Place:
     if action.maybe or len(bases) > 1:
         storages = frozenset({(node, 0)}).union(*(base.storages for _, base in bases))
         return Place(storages, False, False, relation)
-    (i, base), = bases
+    ((i, base),) = bases
     whole = base.whole and (i in action.writes or same_order(action.name))
     return Place(base.storages, whole, base.certain, relation)
 

@@ -9,9 +9,7 @@ from torch.export import ExportedProgram, ExportGraphSignature
 from torch.export.graph_signature import OutputKind, OutputSpec, TensorArgument
 from torch.fx import Graph, Node
 
-MUTATIONS = frozenset(
-    {OutputKind.BUFFER_MUTATION, OutputKind.USER_INPUT_MUTATION, OutputKind.PARAMETER_MUTATION}
-)
+MUTATIONS = frozenset({OutputKind.BUFFER_MUTATION, OutputKind.USER_INPUT_MUTATION, OutputKind.PARAMETER_MUTATION})
 
 
 def mutated(program: ExportedProgram) -> list[tuple[int, Node]]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Literal, TypeAlias
 
 import torch
@@ -66,7 +67,7 @@ class Placement:
         self.profile = profile if rule.demands(Relation.LOWERED_VIEW_READ) else NO_LOWERING
         self.earliest = earliest
         self.targets = mutated(program)
-        self.outputs: list[Any] = list(self.graph.output_node().args[0])  # type: ignore[arg-type]
+        self.outputs: list[Any] = list(self.graph.output_node().args[0])
         mutations = {index for index, _ in self.targets}
         specs = program.graph_signature.output_specs
         self.buffers = {i for i in mutations if specs[i].kind is OutputKind.BUFFER_MUTATION}
@@ -134,7 +135,7 @@ class Placement:
         aliases = self.aliases
         final = max([0, *(w for s in write_back.place.storages for w in aliases.writes.get(s, ()))])
         final = max(final, aliases.position[write_back.source], self.last_placeholder)
-        clone = self._append(final, lambda after: insert_clone(self.graph, after, write_back.source))
+        clone = self._append(final, partial(insert_clone, self.graph, value=write_back.source))
         aliases.position[clone] = final
         write_back.source, write_back.place = clone, Place(frozenset({(clone, 0)}))
 
@@ -235,19 +236,18 @@ class Placement:
         """Inserts the copies of one group at its slot: the clones first, then the copies in order."""
         for write_back in group:
             for value in write_back.escapes:
-                clone = self._append(write_back.bound, lambda after, v=value: insert_clone(self.graph, after, v))
+                clone = self._append(write_back.bound, partial(insert_clone, self.graph, value=value))
                 self.outputs = [
                     clone if i in self.user_outputs and output is value else output
                     for i, output in enumerate(self.outputs)
                 ]
             if write_back.clone_source:
                 write_back.source = self._append(
-                    write_back.bound, lambda after, v=write_back.source: insert_clone(self.graph, after, v)
+                    write_back.bound, partial(insert_clone, self.graph, value=write_back.source)
                 )
         for write_back in group:
-            copy = self._append(
-                write_back.bound, lambda after, w=write_back: insert_copy(self.graph, after, w.target, w.source)
-            )
+            insert = partial(insert_copy, self.graph, target=write_back.target, source=write_back.source)
+            copy = self._append(write_back.bound, insert)
             named = self.naming if write_back.index in self.buffers else "placeholder"
             self.outputs[write_back.index] = write_back.target if named == "placeholder" else copy
 

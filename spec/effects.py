@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
-from functools import lru_cache
+from functools import cache
 from typing import Any
 
 import torch
@@ -188,7 +188,7 @@ def uninitialised(name: str) -> bool:
     return family(name) in _UNINITIALISED
 
 
-@lru_cache(maxsize=None)
+@cache
 def effect_of(operator: torch._ops.OpOverload) -> Effect:
     """The effect of `operator` (an ATen or custom OpOverload; unwrap Edge operators first), by its schema.
 
@@ -218,7 +218,7 @@ def effect_of(operator: torch._ops.OpOverload) -> Effect:
     chain = None
     if torch.Tag.nondeterministic_seeded in operator.tags:
         chain = Chain.RANDOM
-    elif family(name) in _ASSERTIONS or not schema.returns and not writes:
+    elif family(name) in _ASSERTIONS or (not schema.returns and not writes):
         chain = Chain.ORDERED
     approximation = None
     if operator.namespace not in _KNOWN_NAMESPACES:

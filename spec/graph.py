@@ -72,7 +72,11 @@ def action_of(node: Node) -> Action:
         return Action(name, operands)
     every = tuple((ALL, i) for i in range(len(operands)))
     return Action(
-        name, operands, aliases=every, maybe=True, approximation=f"{name} writes nothing, and may alias what it reads"
+        name,
+        operands,
+        aliases=every,
+        maybe=True,
+        approximation=f"{name} writes nothing, and may alias what it reads",
     )
 
 

@@ -16,9 +16,7 @@ if TYPE_CHECKING:
     import torch
     from torch.export import ExportedProgram, ExportGraphSignature
 
-    WriteBackPass = Callable[
-        [ExportedProgram], ExportedProgram | tuple[torch.fx.GraphModule, ExportGraphSignature]
-    ]
+    WriteBackPass = Callable[[ExportedProgram], ExportedProgram | tuple[torch.fx.GraphModule, ExportGraphSignature]]
 
 SHIPPED = "executorch.exir.passes.insert_write_back_for_buffers_pass:insert_write_back_for_buffers_pass"
 """The pass that ExecuTorch ships, named as `--pass` takes it."""

@@ -1,8 +1,8 @@
 """A small builder of exported programs, so that a test's graph can be read in three lines.
 
-    build = Builder()
-    b, x = build.buffer("b", 4), build.input("x", 4)
-    program = build.returns(build(aten.mul.Tensor, b, 2.0), b=build(aten.add.Tensor, b, x))
+build = Builder()
+b, x = build.buffer("b", 4), build.input("x", 4)
+program = build.returns(build(aten.mul.Tensor, b, 2.0), b=build(aten.add.Tensor, b, x))
 """
 
 from __future__ import annotations

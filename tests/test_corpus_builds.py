@@ -8,11 +8,12 @@ from typing import Any
 
 import pytest
 import torch
+from torch.utils import _pytree as pytree
+
 from copyproof.spec.pipeline import at_write_back
 from copyproof.verify.corpus import CASES, MODELS, Example, find
 from copyproof.verify.corpus.cases import DOES_NOT_REACH, NOT_IN_RUNTIME, PLANNED_WRONG, SHIPPED_WRONG
 from copyproof.verify.corpus.example import WRITTEN_HERE, backend_config, calls_of, export, to_edge
-from torch.utils import _pytree as pytree
 
 EVERY = CASES + MODELS
 QUICK = [example for example in EVERY if not example.slow]
@@ -68,10 +69,7 @@ def test_there_are_14_models_of_which_9_come_from_the_wheel() -> None:
 
 
 def test_every_case_cites_a_public_report_or_says_that_it_has_none() -> None:
-    assert all(
-        example.origin.startswith("https://github.com/") or example.origin == WRITTEN_HERE
-        for example in CASES
-    )
+    assert all(example.origin.startswith("https://github.com/") or example.origin == WRITTEN_HERE for example in CASES)
 
 
 def test_tables_speak_of_examples_that_exist() -> None:

@@ -255,16 +255,32 @@ def test_rule_without_source_definition_makes_a_graph_that_uses_a_value_before_i
 
 
 WRONG = [
-    (known_wrong.after_last_schema_reader, old_read_through_a_lowered_view, {Obligation.ORDER, Obligation.OUTPUT}),
-    (known_wrong.after_last_schema_reader, old_read_through_a_chain_of_views, {Obligation.ORDER, Obligation.OUTPUT}),
-    (known_wrong.after_last_schema_reader, chain_through_a_lowered_view, {Obligation.ORDER, Obligation.STATE}),
+    (
+        known_wrong.after_last_schema_reader,
+        old_read_through_a_lowered_view,
+        {Obligation.ORDER, Obligation.OUTPUT},
+    ),
+    (
+        known_wrong.after_last_schema_reader,
+        old_read_through_a_chain_of_views,
+        {Obligation.ORDER, Obligation.OUTPUT},
+    ),
+    (
+        known_wrong.after_last_schema_reader,
+        chain_through_a_lowered_view,
+        {Obligation.ORDER, Obligation.STATE},
+    ),
     (known_wrong.after_last_schema_reader, old_contents_returned, {Obligation.ORDER, Obligation.OUTPUT}),
     (known_wrong.one_step_early, old_read_directly, {Obligation.ORDER, Obligation.OUTPUT}),
     (known_wrong.one_step_early, pieces_of_the_old_contents, {Obligation.ORDER, Obligation.OUTPUT}),
     (known_wrong.one_step_early, expanded_old_contents, {Obligation.ORDER, Obligation.OUTPUT}),
     (known_wrong.first_write_lost, source_computed_late, {Obligation.STATE}),
     (known_wrong.last_write_doubled, source_computed_late, {Obligation.STATE}),
-    (known_wrong.copies_into_the_next_target, one_value_for_two_targets, {Obligation.ORDER, Obligation.OUTPUT}),
+    (
+        known_wrong.copies_into_the_next_target,
+        one_value_for_two_targets,
+        {Obligation.ORDER, Obligation.OUTPUT},
+    ),
     (known_wrong.copies_into_the_next_target, chain_of_copies, {Obligation.STATE}),
     (known_wrong.user_outputs_reversed, old_contents_returned, {Obligation.OUTPUT}),
     (known_wrong.spec_names_rotated, chain_of_copies, {Obligation.SIGNATURE}),
@@ -275,11 +291,11 @@ WRONG = [
 ]
 
 
-@pytest.mark.parametrize(
-    ("wrong", "program", "expected"), WRONG, ids=lambda x: getattr(x, "__name__", "")
-)
+@pytest.mark.parametrize(("wrong", "program", "expected"), WRONG, ids=lambda x: getattr(x, "__name__", ""))
 def test_known_wrong_pass_fails_just_the_obligations_that_it_breaks(
-    wrong: Callable[[ExportedProgram], object], program: Callable[[], ExportedProgram], expected: set[Obligation]
+    wrong: Callable[[ExportedProgram], object],
+    program: Callable[[], ExportedProgram],
+    expected: set[Obligation],
 ) -> None:
     report = prove_pass(program(), wrong)
     assert expected <= failed(report), report

@@ -99,7 +99,9 @@ def _is_written(build: Builder, name: str) -> bool:
 
 @given(programs(in_place=False))
 @_QUICK
-def test_reference_pass_is_proved_and_runs_as_the_original_on_functional_programs(program: ExportedProgram) -> None:
+def test_reference_pass_is_proved_and_runs_as_the_original_on_functional_programs(
+    program: ExportedProgram,
+) -> None:
     report = prove_pass(program, reference_pass)
     assert report.strict_verdict is Verdict.PROVED, report
     result: Any = apply(reference_pass, program)

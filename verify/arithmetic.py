@@ -7,7 +7,7 @@ is `OVERLAPPING`, which assumes least.
 from __future__ import annotations
 
 from enum import Enum
-from functools import lru_cache
+from functools import cache
 
 import sympy
 import z3
@@ -29,7 +29,7 @@ class Relation(Enum):
     OVERLAPPING = "elements in common, as far as is known"
 
 
-@lru_cache(maxsize=None)
+@cache
 def relation(a: Region, b: Region, ranges: Ranges) -> Relation:
     """How `a` and `b`, regions of one storage, lie to each other for every size within `ranges`.
 
@@ -41,13 +41,17 @@ def relation(a: Region, b: Region, ranges: Ranges) -> Relation:
         return Relation.DISJOINT
     alike = len(a.sizes) == len(b.sizes) and (a.itemsize, a.dtype) == (b.itemsize, b.dtype)
     if alike and not overlaps_itself(a, ranges):
-        pairs = [(a.offset, b.offset), *zip(a.sizes, b.sizes, strict=True), *zip(a.strides, b.strides, strict=True)]
+        pairs = [
+            (a.offset, b.offset),
+            *zip(a.sizes, b.sizes, strict=True),
+            *zip(a.strides, b.strides, strict=True),
+        ]
         if _proved(ranges, lambda env: [z3.Or([env.term(x) != env.term(y) for x, y in pairs])]):
             return Relation.SAME
     return Relation.OVERLAPPING
 
 
-@lru_cache(maxsize=None)
+@cache
 def overlaps_itself(region: Region, ranges: Ranges) -> bool:
     """Whether two different index tuples of `region` may name the same byte (an expanded or unfolded tensor)."""
     # Strides that each step over everything the smaller ones reach: no overlap, and no solver needed.
@@ -78,9 +82,7 @@ def _meets(env: _Integers, a: Region, b: Region) -> z3.BoolRef:
     return z3.And(in_i, in_j, *_byte_meets(env, a, i, b, j))
 
 
-def _byte_meets(
-    env: _Integers, a: Region, i: list[z3.ArithRef], b: Region, j: list[z3.ArithRef]
-) -> list[z3.BoolRef]:
+def _byte_meets(env: _Integers, a: Region, i: list[z3.ArithRef], b: Region, j: list[z3.ArithRef]) -> list[z3.BoolRef]:
     """The element `i` of `a` and the element `j` of `b` have a byte in common."""
     first, second = env.address(a, i), env.address(b, j)
     return [first < second + b.itemsize, second < first + a.itemsize]

@@ -10,7 +10,18 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from copyproof.spec.effects import Chain, Contents
-from copyproof.spec.program import Input, Program, Region, Result, Role, Size, Step, TensorType, Value, region_of
+from copyproof.spec.program import (
+    Input,
+    Program,
+    Region,
+    Result,
+    Role,
+    Size,
+    Step,
+    TensorType,
+    Value,
+    region_of,
+)
 from copyproof.verify.arithmetic import Ranges, Relation, relation
 
 Content = str
@@ -363,8 +374,8 @@ class _Evaluator:
 
     def _contents(self, located: Located, index: int) -> Content:
         """What the value's region holds now."""
-        for storage, version in located.maybe:
-            if len(storage.versions) > version:
+        for storage, count in located.maybe:
+            if len(storage.versions) > count:
                 reason = f"{located.storage.name} may or may not alias {storage.name}, which was written meanwhile"
                 return self._havoc(f"{located.storage.name}@{index}", reason)
         storage = located.storage

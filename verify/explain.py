@@ -30,14 +30,15 @@ def conflict(pair: Pair, write: Write, read: Read) -> Conflict:
     )
 
 
-def conflicts_behind(pair: Pair, seen: str, limit: int = 3) -> list[Conflict]:
+def conflicts_behind(pair: Pair, limit: int) -> list[Conflict]:
     """Triples among all writes of the graph (in-place operators too) that a wrong content can come from."""
-    found = []
+    found: list[Conflict] = []
     for write in pair.memory.writes:
         for read in pair.reads_of.get(write.storage.name, ()):
-            if read.step > write.step and read.name != write.name and read.seen not in pair.expected(read):
-                if read.located.step < write.step and len(found) < limit:
-                    found.append(conflict(pair, write, read))
+            if read.step <= write.step or read.name == write.name or read.located.step >= write.step:
+                continue
+            if read.seen not in pair.expected(read) and len(found) < limit:
+                found.append(conflict(pair, write, read))
     return found
 
 
@@ -70,8 +71,8 @@ def output_reason(pair: Pair, index: int, kind: str) -> str:
     others = [
         i
         for i, o in enumerate(pair.original.outputs)
-        if i != index and pair.functional.outputs[i] == pair.memory.outputs[index]
-        or i != index and o.node_name and o.node_name == after.node_name
+        if (i != index and pair.functional.outputs[i] == pair.memory.outputs[index])
+        or (i != index and o.node_name and o.node_name == after.node_name)
     ]
     if others:
         return (
@@ -90,7 +91,9 @@ def output_reason(pair: Pair, index: int, kind: str) -> str:
 def frame_reason(pair: Pair, name: str) -> str:
     """Which write changes something that is no target."""
     writes = [w.name for w in pair.memory.writes if w.storage.name == name]
-    return f"{', '.join(writes) or 'an operation'} writes {pair.role(name)}, which the signature does not list as mutated"
+    return (
+        f"{', '.join(writes) or 'an operation'} writes {pair.role(name)}, which the signature does not list as mutated"
+    )
 
 
 def signature_reason(pair: Pair, index: int, what: str) -> str:
@@ -179,4 +182,3 @@ def spelled(step: Step) -> str:
         head, overload = operator.rsplit(".", 1)
         operator = f"{head}_.{overload}"
     return f"{step.name} = {operator}({', '.join(map(str, step.operands))})"
-

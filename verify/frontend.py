@@ -16,7 +16,14 @@ from torch.export.graph_signature import InputKind, OutputKind
 from torch.fx import GraphModule, Node
 from torch.utils import _pytree as pytree
 
-from copyproof.spec.effects import Contents, Profile, functional_name, reads_contents, same_order, uninitialised
+from copyproof.spec.effects import (
+    Contents,
+    Profile,
+    functional_name,
+    reads_contents,
+    same_order,
+    uninitialised,
+)
 from copyproof.spec.graph import (
     ALL,
     Action,
@@ -206,9 +213,7 @@ class _Reader:
         if kind is None:
             return Result(None, size=_size(val))
         positions = [
-            i
-            for result, i in action.aliases
-            if result in (ALL, index) and not is_scalar(self.vals[action.operands[i]])
+            i for result, i in action.aliases if result in (ALL, index) and not is_scalar(self.vals[action.operands[i]])
         ]
         bases = tuple(self.values[action.operands[i]] for i in positions)
         if not bases:
@@ -280,7 +285,7 @@ def _size(val: Any) -> Size:
         return val if isinstance(val, (int, float)) else None
     expression = val.node.expr
     environment = val.node.shape_env
-    free = getattr(expression, "free_symbols", set())
+    free: set[Any] = getattr(expression, "free_symbols", set())
     if environment is not None and any(environment.is_unbacked_symint(symbol) for symbol in free):
         return None
     return expression

@@ -58,11 +58,7 @@ def prove(
     pair = pair_of(original, graph_module, signature, profile)
     _require_functional(pair)
     theory = Theory(pair.definitions, timeout, keep_queries)
-    findings = [
-        _Question(pair, theory, obligation).finding()
-        for obligation in Obligation
-        if obligation.safety
-    ]
+    findings = [_Question(pair, theory, obligation).finding() for obligation in Obligation if obligation.safety]
     findings += [_earliest(pair, theory), _lifetime(pair, theory)]
     shared = _shared_storage(original, pair)
     if isinstance(rewritten, ExportedProgram):
@@ -239,7 +235,9 @@ def _lifetime(pair: Pair, theory: Theory) -> Finding:
         return _timed_out(Obligation.LIFETIME, answer)
     if answer.status == "sat":
         worst = [cases[i] for i in answer.holding][:_MOST_SHOWN]
-        reasons = [f"at {c.about}: {c.numbers[0].value} bytes live, {c.numbers[1].value} under end placement" for c in worst]
+        reasons = [
+            f"at {c.about}: {c.numbers[0].value} bytes live, {c.numbers[1].value} under end placement" for c in worst
+        ]
         return Finding(Obligation.LIFETIME, Verdict.REFUTED, answer.seconds, tuple(reasons))
     if symbolic:
         return Finding(Obligation.LIFETIME, Verdict.UNKNOWN, answer.seconds, tuple(symbolic[:_MOST_SHOWN]))
@@ -264,9 +262,9 @@ def _weighed(finding: Finding, seen: Witness) -> Finding:
         return finding
     if differing:
         return replace(finding, verdict=Verdict.REFUTED)
-    structural = any(r.startswith(("doubled write", "output")) and "shape or type" in r for r in finding.reasons) or any(
-        r.startswith("doubled write") for r in finding.reasons
-    )
+    structural = any(
+        r.startswith(("doubled write", "output")) and "shape or type" in r for r in finding.reasons
+    ) or any(r.startswith("doubled write") for r in finding.reasons)
     if finding.verdict is Verdict.REFUTED and seen.ran and not structural:
         doubt = f"the proof fails for uninterpreted operators, but {seen.ran} runs showed no difference"
         return replace(finding, verdict=Verdict.UNKNOWN, reasons=(*finding.reasons, doubt))

@@ -7,7 +7,6 @@ from collections import Counter
 from dataclasses import dataclass
 
 import sympy
-
 from torch.export import ExportedProgram
 
 from copyproof.spec.effects import Profile

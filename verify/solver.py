@@ -77,9 +77,7 @@ class Theory:
         keep: a folder to keep each query in, as an SMT-LIB 2 file; None to keep none.
     """
 
-    def __init__(
-        self, definitions: Mapping[Content, Definition], timeout: float, keep: Path | None = None
-    ) -> None:
+    def __init__(self, definitions: Mapping[Content, Definition], timeout: float, keep: Path | None = None) -> None:
         self.definitions = definitions
         self.keep = keep
         self.sort = z3.DeclareSort("Contents")

@@ -33,8 +33,8 @@ class Witness:
         ran: how many runs both graphs completed.
         reason: why there was no run, or empty.
         failure: why the rewritten graph cannot run where the original can, or empty.
-        outputs, targets, frame, reads: sentences with the numbers that differ, by output index, target, other input,
-            and (step, operand) of a watched read.
+        outputs, targets, frame, reads: sentences with the numbers that differ, by output index, target,
+            other input, and (step, operand) of a watched read.
     """
 
     ran: int = 0
@@ -170,11 +170,10 @@ def _run(
 
 
 def _inputs(original: ExportedProgram, trial: int) -> dict[str, Any]:
-    """Contents for every placeholder: trial 0 has the exported contents and example inputs, later ones random floats
-    in the buffers, and then also in the user inputs. Integers stay, since they index."""
+    """Contents for every placeholder: trial 0 has the exported contents and example inputs, later ones random
+    floats in the buffers, and then also in the user inputs. Integers stay, since they index."""
     generator = torch.Generator().manual_seed(trial)
-    examples = original.example_inputs or ((), {})
-    given = iter(pytree.tree_leaves(examples))
+    given = iter(pytree.tree_leaves(original.example_inputs) if original.example_inputs else ())
     names = {node.name: node for node in original.graph.nodes if node.op == "placeholder"}
     found: dict[str, Any] = {}
     for spec in original.graph_signature.input_specs:

@@ -128,9 +128,7 @@ def cat_roll_state(m: Any, x: Tensor) -> Tensor:
     return y
 
 
-@case(
-    EXECUTORCH + "pull/2462", "late read through squeeze and unsqueeze", rounded((1, 4)), {"s": zeros(1, 4)}
-)
+@case(EXECUTORCH + "pull/2462", "late read through squeeze and unsqueeze", rounded((1, 4)), {"s": zeros(1, 4)})
 def squeeze_old_read_late(m: Any, x: Tensor) -> Tensor:
     column = m.s.squeeze(0).unsqueeze(-1)
     following = m.s * 0.5 + x

@@ -54,9 +54,7 @@ def rounded(*shapes: tuple[int, ...], n: int = 4, scale: float = 1.0) -> Callabl
     def calls() -> Calls:
         generator = torch.Generator().manual_seed(7)
         return [
-            tuple(
-                torch.round(torch.randn(*shape, generator=generator) * 8) / 4 * scale + i for shape in shapes
-            )
+            tuple(torch.round(torch.randn(*shape, generator=generator) * 8) / 4 * scale + i for shape in shapes)
             for i in range(n)
         ]
 

@@ -62,9 +62,7 @@ def reset_from_constant(m: Any, x: Tensor) -> Tensor:
     return seen
 
 
-@case(
-    EXECUTORCH + "issues/7515", "user input copied straight into the buffer", rounded((3,)), {"mem": zeros(3)}
-)
+@case(EXECUTORCH + "issues/7515", "user input copied straight into the buffer", rounded((3,)), {"mem": zeros(3)})
 def set_state_last_op(m: Any, x: Tensor) -> Tensor:
     previous: Tensor = m.mem + 0.5
     m.mem.copy_(x)

@@ -101,9 +101,7 @@ def to_edge(exported: ExportedProgram, example: Example) -> EdgeProgramManager:
     from executorch.exir import EdgeCompileConfig
     from executorch.exir import to_edge as exir_to_edge
 
-    options = EdgeCompileConfig(
-        _check_ir_validity=example.check_ir, preserve_ops=_operators(example.preserve)
-    )
+    options = EdgeCompileConfig(_check_ir_validity=example.check_ir, preserve_ops=_operators(example.preserve))
     return exir_to_edge(exported, compile_config=options)
 
 

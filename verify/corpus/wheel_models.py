@@ -256,9 +256,7 @@ def _voxtral(**changes: Any) -> Any:
 def _voxtral_decoder() -> tuple[nn.Module, Calls]:
     from executorch.examples.models.voxtral_realtime.model import compute_time_embedding
 
-    calls: Calls = [
-        (torch.randn(1, 1, 32), torch.tensor([i]), compute_time_embedding(6, 32)) for i in range(4)
-    ]
+    calls: Calls = [(torch.randn(1, 1, 32), torch.tensor([i]), compute_time_embedding(6, 32)) for i in range(4)]
     return _voxtral(backend="cuda").decoder, calls
 
 
@@ -277,9 +275,7 @@ def _decoder(
     hazard: str,
     **options: Any,
 ) -> Example:
-    return Example(
-        name, WHEEL + where, build, hazard, preserve=("aten.linear.default",), check_ir=False, **options
-    )
+    return Example(name, WHEEL + where, build, hazard, preserve=("aten.linear.default",), check_ir=False, **options)
 
 
 _LLAMA = "llama.llama_transformer"
