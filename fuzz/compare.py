@@ -1,8 +1,8 @@
 """Where two sequences of calls differ, in sentences.
 
-Moving a copy changes no arithmetic, so two lowerings of one program must agree exactly: equal numbers, with two NaNs
-equal, and zeros of both signs equal (as `torch.equal` has it). Eager PyTorch and the runtime have different kernels;
-between them, numbers may differ by a tolerance (`exact=False`).
+Moving a copy changes no arithmetic, so two lowerings of one program must agree exactly: equal numbers, with
+two NaNs equal, and zeros of both signs equal (as `torch.equal` has it). Eager PyTorch and the runtime have
+different kernels; between them, numbers may differ by a tolerance (`exact=False`).
 """
 
 from __future__ import annotations
@@ -59,9 +59,7 @@ def _value(expected: Any, actual: Any, exact: bool) -> str | None:
     if type(expected) is not type(actual):
         return f": expected {expected!r}, got {actual!r}"
     if isinstance(expected, float):
-        return _tensor(
-            torch.tensor(expected, dtype=torch.float64), torch.tensor(actual, dtype=torch.float64), exact
-        )
+        return _tensor(torch.tensor(expected, dtype=torch.float64), torch.tensor(actual, dtype=torch.float64), exact)
     return None if expected == actual else f": expected {expected!r}, got {actual!r}"
 
 

@@ -1,7 +1,7 @@
 """Running a stateful module call by call, and lowering its Edge program with a write-back pass of choice.
 
-The right answer of a sequence of calls is what eager PyTorch gives (`run_eager`). What a lowered program gives, as
-bytes of a `.pte` file (`lower`), is for `copyproof.fuzz.runtime.run_program` to find out.
+The right answer of a sequence of calls is what eager PyTorch gives (`run_eager`). What a lowered program
+gives, as bytes of a `.pte` file (`lower`), is for `copyproof.fuzz.runtime.run_program` to find out.
 """
 
 from __future__ import annotations
@@ -17,10 +17,12 @@ from torch.export import ExportGraphSignature
 from torch.export.graph_signature import InputKind
 from torch.utils import _pytree as pytree
 
-from copyproof.spec.pipeline import WriteBackPass, standing_in
+from copyproof.spec.pipeline import standing_in
 
 if TYPE_CHECKING:
     from executorch.exir import EdgeProgramManager, ExecutorchBackendConfig
+
+    from copyproof.spec.pipeline import WriteBackPass
 
 Arguments = tuple[Any, ...]
 """The positional arguments of one call: tensors, numbers, and containers of them."""
@@ -32,7 +34,8 @@ class Call:
 
     Attributes:
         outputs: the user outputs, flattened, each with storage of its own.
-        inputs_after: the arguments, flattened, as they were after the call: a mutated user input has its new value.
+        inputs_after: the arguments, flattened, as they were after the call: a mutated user input has its
+            new value.
     """
 
     outputs: tuple[Any, ...]
@@ -43,8 +46,9 @@ def run_eager(module: torch.nn.Module, calls: Sequence[Arguments]) -> list[Call]
     """What eager PyTorch gives for consecutive calls; `module` and `calls` are left as they were.
 
     Args:
-        module: the module, or an exported program's `module()`. Its state is the initial state: a `.pte` starts from
-            zeros unless it was lowered with initialised buffers, so a fair comparison starts there too.
+        module: the module, or an exported program's `module()`. Its state is the initial state: a `.pte`
+            starts from zeros unless it was lowered with initialised buffers, so a fair comparison starts
+            there too.
         calls: the arguments of each call; the state carries over from one to the next.
 
     Raises:
@@ -81,12 +85,9 @@ def lower(
 
 
 def mutated_inputs(signature: ExportGraphSignature) -> tuple[int, ...]:
-    """Which user inputs the signature marks as mutated: positions in the flattened arguments, in output order."""
-    position = {
-        spec.arg.name: index
-        for index, spec in enumerate(s for s in signature.input_specs if s.kind is InputKind.USER_INPUT)
-    }
-    return tuple(position[name] for name in signature.user_inputs_to_mutate.values())
+    """Positions, in the flattened arguments, of the user inputs that are marked as mutated; in output order."""
+    arguments = [spec.arg.name for spec in signature.input_specs if spec.kind is InputKind.USER_INPUT]
+    return tuple(arguments.index(name) for name in signature.user_inputs_to_mutate.values())
 
 
 def detached(values: Any) -> tuple[Any, ...]:

@@ -1,13 +1,13 @@
 """Running a `.pte` file in ExecuTorch's real runtime, in a process of its own.
 
-The runtime aborts on what it does not accept, or crashes, or hangs; then the process is given up and the next program
-gets a new one. Otherwise the process stays, since starting it takes seconds.
+The runtime aborts on what it does not accept, or crashes, or hangs; then the process is given up and the next
+program gets a new one. Otherwise the process stays, since starting it takes seconds.
 
-What the runtime returns: first one output for each mutated user input, in the order of the signature, then the user
-outputs; mutated buffers do not come back. Whether the caller's tensor changes too depends on the plan: it does where
-the input's memory is the caller's (`alloc_graph_input=False`), and keeps the old value where it is planned.
-`run_program` therefore takes the new value of a mutated user input from the leading outputs, if told which inputs
-are mutated.
+What the runtime returns: first one output for each mutated user input, in the order of the signature, then
+the user outputs; mutated buffers do not come back. Whether the caller's tensor changes too depends on the
+plan: it does where the input's memory is the caller's (`alloc_graph_input=False`), and keeps the old value
+where it is planned. `run_program` therefore takes the new value of a mutated user input from the leading
+outputs, if told which inputs are mutated.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from threading import Lock
+from time import monotonic
 from typing import Any
 
 from copyproof.fuzz.execution import Arguments, Call, detached
@@ -51,10 +52,11 @@ def run_program(
         pte: the contents of a `.pte` file.
         calls: the arguments of each call; the state carries over from one to the next.
         imports: modules to import first, those that register custom kernels.
-        mutated: positions of the mutated user inputs, from `execution.mutated_inputs`. As many leading outputs are
-            their new values: they are taken off the outputs and put in their places in `inputs_after`. If empty, the
-            outputs are all that the runtime returned, and `inputs_after` the caller's own tensors.
-        seconds: how long the program may take.
+        mutated: positions of the mutated user inputs, from `execution.mutated_inputs`. As many leading
+            outputs are their new values: they are taken off the outputs and put in their places in
+            `inputs_after`. If empty, the outputs are all that the runtime returned, and `inputs_after` the
+            caller's own tensors.
+        seconds: how long the program may take, loading and all calls together.
 
     Raises:
         RuntimeFailure: the runtime refused the program, died or did not answer in time.
@@ -67,8 +69,8 @@ def run_program(
 def _separate(call: Call, mutated: Sequence[int]) -> Call:
     if len(call.outputs) < len(mutated):
         raise RuntimeFailure(
-            f"the program returned {len(call.outputs)} outputs, expected the new values of {len(mutated)} mutated "
-            "inputs first; lower it again with a pass that keeps every mutation output"
+            f"the program returned {len(call.outputs)} outputs, expected the new values of {len(mutated)} "
+            "mutated inputs first; lower it again with a pass that keeps every mutation output"
         )
     inputs = list(call.inputs_after)
     for position, value in zip(mutated, call.outputs, strict=False):
@@ -89,19 +91,26 @@ class _Worker:
         with self._lock:
             connection, log = self._started()
             printed = log.stat().st_size
+            deadline = monotonic() + seconds
             stage = "receiving the program"
             try:
                 send(connection, program)
-                while not isinstance(message := self._receive(seconds, stage), Answer):
-                    if isinstance(message, Refusal):
-                        said = _first_complaint(log, printed)
-                        raise RuntimeFailure(f"the runtime failed while {stage}: {message.message}{said}")
+                while isinstance(message := self._receive(deadline), Stage):
                     stage = message.name
+            except TimeoutError:
+                self.stop()
+                raise RuntimeFailure(f"the runtime did not answer within {seconds:g} s while {stage}") from None
             except (EOFError, OSError):
-                cause = self._cause_of_death()
-                said = _first_complaint(log, printed)
+                cause, said = self._cause_of_death(), _first_complaint(log, printed)
                 self.stop()
                 raise RuntimeFailure(f"the runtime died{cause} while {stage}{said}") from None
+            except BaseException:
+                # Half an exchange would leave its answer to the next program.
+                self.stop()
+                raise
+            if isinstance(message, Refusal):
+                said = _first_complaint(log, printed)
+                raise RuntimeFailure(f"the runtime failed while {stage}: {message.message}{said}")
             return message
 
     def stop(self) -> None:
@@ -128,7 +137,7 @@ class _Worker:
             self._process.start()
             theirs.close()
             try:
-                self._receive(START_SECONDS, "starting")
+                self._receive(monotonic() + START_SECONDS)
             except (EOFError, OSError):
                 said = _last_line(self._log)
                 self.stop()
@@ -137,11 +146,11 @@ class _Worker:
                 ) from None
         return self._connection, self._log
 
-    def _receive(self, seconds: float, stage: str) -> Any:
+    def _receive(self, deadline: float) -> Any:
         assert self._connection is not None
-        if not self._connection.poll(seconds):
-            self.stop()
-            raise RuntimeFailure(f"the runtime did not answer within {seconds:g} s while {stage}")
+        left = deadline - monotonic()
+        if left <= 0 or not self._connection.poll(left):
+            raise TimeoutError
         return pickle.loads(self._connection.recv_bytes())
 
     def _cause_of_death(self) -> str:
@@ -162,7 +171,7 @@ def _worker(process_id: int) -> _Worker:
 
 
 def _first_complaint(log: Path, printed: int) -> str:
-    """What the runtime logged first since the log was `printed` bytes long: the cause, later lines repeat it."""
+    """What the runtime logged first since the log was `printed` bytes long; later lines only repeat it."""
     text = log.read_bytes()[printed:].decode(errors="replace")
     found = re.search(r"^\[(?!cpuinfo)\w+\.cpp:\d+\] (.+)$", text, re.MULTILINE)
     return f" ({found[1].strip()})" if found else ""

@@ -1,8 +1,8 @@
 """The process that `copyproof.fuzz.runtime` sends programs to: it loads them, runs them and answers.
 
-A message is pickled: plain bytes, so that no tensor shares memory with a process that may die. For each `Program` the
-worker tells its `Stage`s one by one, then answers with an `Answer` or a `Refusal`; a runtime that aborts leaves
-the last stage behind.
+A message is pickled: plain bytes, so that no tensor shares memory with a process that may die. For each
+`Program` the worker tells its `Stage`s one by one, then answers with an `Answer` or a `Refusal`; a runtime
+that aborts leaves the last stage behind.
 """
 
 from __future__ import annotations
@@ -78,11 +78,15 @@ def _run(program: Program, connection: Connection) -> list[tuple[tuple[Any, ...]
         send(connection, Stage(f"importing {name}"))
         importlib.import_module(name)
     send(connection, Stage("loading the program"))
-    # Not `executorch.runtime`: its Program.load_method gives every unplanned output new storage after the inputs are
-    # set, and a mutated user input is such an output, so the input reads as zeros (executorch 1.5.1).
+    # Not `executorch.runtime`: its Program.load_method gives every unplanned output new storage after the
+    # inputs are set, and a mutated user input is such an output, so it would read as zeros (executorch 1.5.1).
     module = portable_lib._load_for_executorch_from_buffer(program.pte)
+    expected = module.method_meta("forward").num_inputs()
     results = []
     for index, inputs in enumerate(program.calls):
+        # The runtime would run with whatever its memory holds for the missing ones.
+        if len(inputs) != expected:
+            raise ValueError(f"call {index} has {len(inputs)} inputs, expected {expected}; pass every input")
         send(connection, Stage(f"running call {index}"))
         outputs = module.run_method("forward", inputs, clone_outputs=True)
         results.append((detached(list(outputs)), detached(list(inputs))))
