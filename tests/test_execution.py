@@ -18,6 +18,8 @@ nan = float("nan")
 class Accumulator(torch.nn.Module):
     """Adds its first input to a buffer, and the sum to its second input."""
 
+    total: torch.Tensor
+
     def __init__(self) -> None:
         super().__init__()
         self.register_buffer("total", torch.zeros(2))
@@ -80,6 +82,8 @@ def test_eager_leaves_the_module_and_the_arguments_as_they_were() -> None:
 
 def test_eager_outputs_have_storage_of_their_own() -> None:
     class Leaks(torch.nn.Module):
+        b: torch.Tensor
+
         def __init__(self) -> None:
             super().__init__()
             self.register_buffer("b", torch.zeros(1))
