@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch._export.verifier import TrainingIRVerifier
 from torch.export import ExportedProgram
 
 from copyproof.spec.pipeline import as_pair, at_write_back
@@ -203,13 +204,28 @@ def save(program: ExportedProgram, name: str, dialect: str) -> None:
 
             save_edge(program, str(partial))
         else:
-            torch.export.save(program, str(partial))
+            torch.export.save(_writing(program), str(partial))
         os.replace(partial, path)
     except Exception as error:
         hint = "executorch cannot serialize some higher-order operators of Edge programs; try --dialect aten"
         raise BadInput(f"the rewritten program cannot be saved: {_first_line(error)}; {hint}") from error
     finally:
         partial.unlink(missing_ok=True)
+
+
+def _writing(program: ExportedProgram) -> ExportedProgram:
+    """The program under the verifier that lets it write: functional ATen would not be allowed to."""
+    return ExportedProgram(
+        root=program.graph_module,
+        graph=program.graph,
+        graph_signature=program.graph_signature,
+        state_dict=program.state_dict,
+        range_constraints=program.range_constraints,
+        module_call_graph=program.module_call_graph,
+        example_inputs=program.example_inputs,
+        constants=program.constants,
+        verifiers=[TrainingIRVerifier],
+    )
 
 
 def _load(name: str, load: Callable[[str], ExportedProgram], writer: str) -> ExportedProgram:

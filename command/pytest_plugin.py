@@ -1,7 +1,7 @@
 """Options of `pytest verify` and `pytest --pyargs copyproof.verify`.
 
-An installed plugin, since pytest reads options before it looks for the conftest files of `--pyargs` packages. It imports
-nothing of the prover.
+An installed plugin, since pytest reads options before it looks for the conftest files of `--pyargs` packages. It
+imports nothing of the prover.
 """
 
 from __future__ import annotations

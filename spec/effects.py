@@ -122,8 +122,21 @@ _MAY_ALIAS = frozenset(
         "aten.resolve_neg",
         "aten._reshape_alias",
         "aten.pin_memory",
+        "aten._unsafe_view",
+        "aten.unsafe_split",
+        "aten.unsafe_split_with_sizes",
+        "aten.unsafe_chunk",
     }
 )
+_UNDECLARED_WRITES: dict[str, tuple[int, ...]] = {
+    "aten.native_batch_norm": (3, 4),
+    "aten.batch_norm": (3, 4),
+    "aten._batch_norm_impl_index": (3, 4),
+    "aten.cudnn_batch_norm": (3, 4),
+    "aten.miopen_batch_norm": (3, 4),
+    "aten.instance_norm": (3, 4),
+}
+"""Arguments that an operator writes though its schema does not say so: running statistics in training."""
 _FRESH_COMPOSITES = frozenset(
     {
         "aten.linear",
@@ -197,6 +210,7 @@ def effect_of(operator: torch._ops.OpOverload) -> Effect:
     schema: Any = operator._schema
     name = canonical(operator)
     writes = tuple(i for i, a in enumerate(schema.arguments) if a.alias_info is not None and a.alias_info.is_write)
+    writes = writes or _UNDECLARED_WRITES.get(family(name), ())
     aliases = []
     for r, returned in enumerate(schema.returns):
         if returned.alias_info is None:

@@ -44,7 +44,7 @@ def conflicts_behind(pair: Pair, limit: int) -> list[Conflict]:
 
 def state_reason(pair: Pair, target: str) -> str:
     """Why a target does not hold its functional value."""
-    index, output = pair.targets[target]
+    _, output = pair.targets[target]
     who = pair.role(target)
     new = output.node_name or output.constant
     writes = [w for w in pair.memory.writes if w.storage.name == target]

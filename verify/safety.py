@@ -116,9 +116,9 @@ def order(pair: Pair) -> tuple[list[Case], list[tuple[Write, Read]]]:
                 continue
             region = read.located.region
             same_storage = read.located.storage is write.storage
-            if same_storage and region is not None and write.region is not None:
-                if relation(region, write.region, pair.memory.ranges) is Relation.DISJOINT:
-                    continue
+            known = same_storage and region is not None and write.region is not None
+            if known and relation(region, write.region, pair.memory.ranges) is Relation.DISJOINT:
+                continue
             label = read.name if read.name != "output" else f"output {read.operand}"
             position = Number(f"step of {label}", read.step)
             differ = tuple(Differ(read.seen, allowed) for allowed in pair.expected(read))
