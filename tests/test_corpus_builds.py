@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 from copy import deepcopy
-from functools import cache
-from typing import Any
-
 import pytest
 import torch
 from torch.utils import _pytree as pytree
@@ -15,6 +12,8 @@ from copyproof.verify.corpus import CASES, MODELS, Example, find
 from copyproof.verify.corpus.cases import DOES_NOT_REACH, NOT_IN_RUNTIME, PLANNED_WRONG, SHIPPED_WRONG
 from copyproof.verify.corpus.example import WRITTEN_HERE, backend_config, calls_of, export, to_edge
 
+from .lowering import edge_of
+
 EVERY = CASES + MODELS
 QUICK = [example for example in EVERY if not example.slow]
 REACHING = [example for example in CASES if example.name not in DOES_NOT_REACH]
@@ -22,12 +21,6 @@ AT_NIGHT = [
     example if example.name == "unet_skip_state" else pytest.param(example, marks=pytest.mark.slow)
     for example in MODELS
 ]
-
-
-@cache
-def edge_of(example: Example) -> Any:
-    """`example` in the Edge dialect; not to be changed."""
-    return to_edge(export(example), example)
 
 
 def targets_at_write_back(example: Example) -> int:

@@ -256,7 +256,7 @@ def _weighed(finding: Finding, seen: Witness) -> Finding:
         Obligation.OUTPUT: seen.outputs,
         Obligation.STATE: seen.targets or seen.failure,
         Obligation.FRAME: seen.frame,
-        Obligation.ORDER: seen.reads or seen.outputs,
+        Obligation.ORDER: seen.reads or seen.outputs or seen.targets,
     }.get(finding.obligation)
     if differing is None or finding.verdict is Verdict.PROVED:
         return finding
