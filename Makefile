@@ -20,7 +20,8 @@ nightly: $(VENV)/.installed
 check: $(VENV)/.installed
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/python -m mypy -p copyproof
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --target build/types --upgrade .
+	MYPYPATH=build/types $(BIN)/python -m mypy -p copyproof
 
 $(VENV)/.installed: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
