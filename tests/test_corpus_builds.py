@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from copy import deepcopy
+
 import pytest
 import torch
 from torch.utils import _pytree as pytree

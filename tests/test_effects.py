@@ -59,9 +59,9 @@ def checked(function: Any, args: Any, kwargs: Any, found: set[str]) -> Any:
                     found.add(f"{name} returns no alias of argument {index}")
     if effect.contents is Contents.FIRST and not effect.writes and _is_plain(returned[0]) and arguments[0]:
         first = arguments[0][0]
-        if first.dtype == returned[0].dtype and (same_order(name) or first.shape == returned[0].shape):
-            if not _same(first.reshape(-1), returned[0].reshape(-1)):
-                found.add(f"{name} changes the contents")
+        kept = first.dtype == returned[0].dtype and (same_order(name) or first.shape == returned[0].shape)
+        if kept and not _same(first.reshape(-1), returned[0].reshape(-1)):
+            found.add(f"{name} changes the contents")
     return result
 
 

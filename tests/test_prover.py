@@ -82,7 +82,7 @@ def chain_of_copies() -> ExportedProgram:
 
 def chain_through_a_lowered_view() -> ExportedProgram:
     build = Builder()
-    a, b, x = build.buffer("a", 4), build.buffer("b", 2, 2), build.input("x", 4)
+    a, _, x = build.buffer("a", 4), build.buffer("b", 2, 2), build.input("x", 4)
     new = build(aten.mul.Tensor, a, x)
     return build.returns(x, b=build(aten.view_copy.default, a, [2, 2]), a=new)
 

@@ -271,7 +271,7 @@ class _Evaluator:
         return None
 
     def _copied(self, step: Step, into: TensorType, contents: list[Content]) -> Content:
-        """What `copy(self, src)` leaves: the source's contents where shapes and types agree, else cast and broadcast."""
+        """What `copy(self, src)` leaves: the source's contents where types agree, else cast and broadcast."""
         source = self.trace.values.get(step.operands[1])
         symbol = copied(source.type if source else None, into)
         return contents[1] if symbol is None else self._define(step.name, symbol, [contents[1]])

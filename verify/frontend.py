@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -17,6 +18,7 @@ from torch.fx import GraphModule, Node
 from torch.utils import _pytree as pytree
 
 from copyproof.spec.effects import (
+    NO_LOWERING,
     Contents,
     Profile,
     functional_name,
@@ -54,22 +56,29 @@ _ROLES = {
 }
 
 
-def program_of(exported: ExportedProgram, profile: Profile) -> Program:
-    """The model of an exported program, lowered by `profile`.
+def original_programs_of(exported: ExportedProgram, profile: Profile) -> tuple[Program, Program]:
+    """The model of an exported program, twice: by its functional meaning, with no lowering; and as `profile` lowers it
+    once its targets, and not their sources, are returned, which is what end placement leaves.
+
+    Where the program writes in place itself, a lowered view may have to be a clone to keep what it saw; then the second
+    one has no lowering either.
 
     Raises:
-        BadInput: a node of the graph has no type, or the signature does not fit the graph.
+        BadInput: a node of the graph is no call, or the signature does not fit the graph.
     """
-    return _Reader(exported, exported.graph_module, exported.graph_signature, profile, {}).program()
-
-
-def baseline_program_of(exported: ExportedProgram, profile: Profile) -> Program:
-    """The model of an exported program as it will be lowered once its targets, and not their sources, are returned."""
-    reader = _Reader(exported, exported.graph_module, exported.graph_signature, profile, {})
-    specs = exported.graph_signature.output_specs
-    pairs = zip(specs, reader.output_values, strict=True)
-    reader.returned = {node for spec, node in pairs if spec.kind is OutputKind.USER_OUTPUT and isinstance(node, Node)}
-    return reader.program()
+    reader = _Reader(exported, exported.graph_module, exported.graph_signature, NO_LOWERING, {})
+    functional = reader.program()
+    if any(step.writes for step in functional.steps):
+        return functional, functional
+    pairs = zip(exported.graph_signature.output_specs, reader.output_values, strict=True)
+    returned = {node for spec, node in pairs if spec.kind is OutputKind.USER_OUTPUT and isinstance(node, Node)}
+    lowered = {
+        node.name: reader.lowered_step(node, profile)
+        for node in exported.graph.nodes
+        if is_lowered_view(node, profile, returned)
+    }
+    steps = tuple(lowered.get(step.name, step) for step in functional.steps)
+    return functional, replace(functional, steps=steps)
 
 
 def rewritten_program_of(
@@ -175,9 +184,7 @@ class _Reader:
 
     def _step(self, node: Node) -> Step | None:
         if is_lowered_view(node, self.profile, self.returned):
-            base = self.values[lowered_base(node, self.profile)]
-            result = Result(tensor_type(self.vals[node]), base, same_region=True)
-            return Step(node.name, "view", (), (result,), contents=Contents.FIRST, lowered=True)
+            return self.lowered_step(node, self.profile)
         action = action_of(node)
         if action.name == "getitem":
             owner, index = node.args[0], node.args[1]
@@ -207,6 +214,11 @@ class _Reader:
             opaque=action.opaque,
             untyped=self._untyped(node),
         )
+
+    def lowered_step(self, node: Node, profile: Profile) -> Step:
+        """The step of a node that `profile` turns into a view."""
+        result = Result(tensor_type(self.vals[node]), self.values[lowered_base(node, profile)], same_region=True)
+        return Step(node.name, "view", (), (result,), contents=Contents.FIRST, lowered=True)
 
     def _result(self, action: Action, index: int, val: Any) -> Result:
         kind = tensor_type(val)

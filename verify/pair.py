@@ -8,10 +8,10 @@ from functools import cached_property
 from torch.export import ExportedProgram, ExportGraphSignature
 from torch.fx import GraphModule
 
-from copyproof.spec.effects import NO_LOWERING, Profile
+from copyproof.spec.effects import Profile
 from copyproof.spec.program import Output, Program, Role, Step, Value
 from copyproof.verify.evaluate import Content, Definition, Read, Trace, Write, copied, evaluate
-from copyproof.verify.frontend import baseline_program_of, program_of, rewritten_program_of
+from copyproof.verify.frontend import original_programs_of, rewritten_program_of
 
 
 @dataclass
@@ -135,16 +135,8 @@ def pair_of(
 ) -> Pair:
     """The pair of an original and what a pass made of it, lowered by `profile`.
 
-    Where the original writes in place itself, a lowered view may have to be a clone to keep what it saw; the baseline
-    then counts each as a tensor of its own.
-
     Raises:
         BadInput: the rewritten graph has other placeholders than the original.
     """
-    program = program_of(original, NO_LOWERING)
-    writes = any(step.writes for step in program.steps)
-    return Pair(
-        program,
-        rewritten_program_of(original, graph_module, signature, profile),
-        baseline_program_of(original, NO_LOWERING if writes else profile),
-    )
+    functional, baseline = original_programs_of(original, profile)
+    return Pair(functional, rewritten_program_of(original, graph_module, signature, profile), baseline)

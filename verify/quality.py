@@ -83,31 +83,26 @@ def lifetime(pair: Pair) -> tuple[list[Case], list[str]]:
     now = _live(pair.rewritten, pair.memory, set())
     names = {step.name: i for i, step in enumerate(pair.baseline.steps)}
     cases, symbolic = [], []
-    compared: dict[tuple[tuple[Size, int], ...], bool] = {}
+    # Steps at which the two differ by the same tensors are one case: the first of them stands for all.
+    compared: dict[frozenset[tuple[Size, int]], bool] = {}
     for index, step in enumerate(pair.rewritten.steps):
         if pair.inserted(step.name) or step.name not in names:
             continue
         mine, theirs = now[index], ends[names[step.name]]
-        if all(isinstance(size, int) for size in (*mine, *theirs)):
-            cases.append(
-                Case(
-                    step.name,
-                    (
-                        Above(
-                            Number(f"bytes live at {step.name}", _total(mine)),
-                            Number(f"bytes live at {step.name} under end placement", _total(theirs)),
-                        ),
-                    ),
-                )
-            )
-            continue
         difference = Counter(mine)
         difference.subtract(theirs)
-        key = tuple(sorted(((s, n) for s, n in difference.items() if n), key=str))
-        if key not in compared:
-            more = sympy.Add(*[s * n for s, n in key if n > 0])
-            less = sympy.Add(*[s * -n for s, n in key if n < 0])
-            compared[key] = not key or at_most(more, less, pair.memory.ranges)
+        key = frozenset((size, count) for size, count in difference.items() if count)
+        if key in compared:
+            continue
+        if all(isinstance(size, int) for size in (*mine, *theirs)):
+            compared[key] = True
+            live = Number(f"bytes live at {step.name}", _total(mine))
+            allowed = Number(f"bytes live at {step.name} under end placement", _total(theirs))
+            cases.append(Case(step.name, (Above(live, allowed),)))
+            continue
+        more = sympy.Add(*[size * count for size, count in key if count > 0])
+        less = sympy.Add(*[size * -count for size, count in key if count < 0])
+        compared[key] = not key or at_most(more, less, pair.memory.ranges)
         if not compared[key]:
             symbolic.append(f"at {step.name} the live bytes may exceed those of end placement for some sizes")
     return cases, symbolic
