@@ -98,20 +98,33 @@ class Placement:
         return found
 
     def _protect_snapshots(self, found: Aliasing) -> bool:
-        """Clones the base of each lowered view that is used after a step of the graph wrote into that base."""
+        """Clones what a lowered view looks at, where writes of the graph itself would show through the view."""
         changed = False
-        mutation_sources = {self.outputs[i] for i, _ in self.targets}
         for view in found.lowered:
-            base = lowered_base(view, self.profile)
-            writes = [w for s in found.place(base).storages for w in found.writes.get(s, ())]
-            later = [w for w in writes if w > found.position[view]]
-            if later and _last_use(view, found, self.returned | mutation_sources) >= later[0]:
-                clone = insert_clone(self.graph, view.prev, view.all_input_nodes[0])
-                view.replace_input_with(view.all_input_nodes[0], clone)
+            if self._write_shows(view, found):
+                operand = view.all_input_nodes[0]
+                clone = insert_clone(self.graph, view.prev, operand)
+                view.replace_input_with(operand, clone)
                 found.position[clone] = found.position[view]
                 found.places[(clone, 0)] = Place(frozenset({(clone, 0)}))
                 changed = True
         return changed
+
+    def _write_shows(self, view: Node, found: Aliasing) -> bool:
+        """Whether a lowered view would show other contents than its operand had: it is used after its base was written,
+        or it is re-based past a returned view, which stays a copy, that was written before."""
+        base = lowered_base(view, self.profile)
+        position = found.position[view]
+        later = [w for s in found.place(base).storages for w in found.writes.get(s, ()) if w > position]
+        sources = {self.outputs[i] for i, _ in self.targets}
+        if later and _last_use(view, found, self.returned | sources) >= later[0]:
+            return True
+        passed = view.all_input_nodes[0]
+        while passed is not base:
+            if passed in self.returned and any(w < position for w in found.writes.get((passed, 0), ())):
+                return True
+            passed = passed.all_input_nodes[0]
+        return False
 
     def _write_backs(self) -> list[_WriteBack]:
         found = []
