@@ -190,16 +190,17 @@ class Placement:
     def _end_of_escape(self, write_back: _WriteBack) -> int:
         """How late a write-back that clones outputs must come, so that its clones cost no more than its source.
 
-        A clone lives to the end. Placed early it pays only where the source dies at the copy and is as large.
+        A clone lives to the end. Placed early it pays only where the source's storage dies at the copy, and is as
+        large.
         """
-        source = write_back.source
-        only_here = (
-            source.op == "call_function"
-            and source not in self.returned
-            and sum(output is source for output in self.outputs) == 1
+        storages = write_back.place.storages
+        users = [self.aliases.place(value) for value in self.returned]
+        users += [self.aliases.place(self.outputs[i]) for i, _ in self.targets if i != write_back.index]
+        dies = all(node.op == "call_function" for node, _ in storages) and not any(
+            place.storages & storages for place in users
         )
-        if only_here and _nbytes(source) >= sum(_nbytes(value) for value in write_back.escapes):
-            return max(self.aliases.last_use.get(storage, 0) for storage in write_back.place.storages)
+        if dies and _nbytes(write_back.source) >= sum(_nbytes(value) for value in write_back.escapes):
+            return max(self.aliases.last_use.get(storage, 0) for storage in storages)
         return len(self.nodes) - 2
 
     def _ordered(self, write_backs: Sequence[_WriteBack]) -> list[list[_WriteBack]]:

@@ -305,7 +305,7 @@ class _Evaluator:
                 self.trace.numbers[value] = self._define(spelled, f"{signature}#{number}", contents)
             return
         if result.base is not None and result.base in self.trace.values:
-            self._alias(index, step, value, result, signature)
+            self._alias(index, step, value, result, signature, contents)
             return
         if reason:
             content = self._havoc(spelled, reason)
@@ -337,20 +337,23 @@ class _Evaluator:
             return False
         return step.same_order or first.type.shape == type_.shape
 
-    def _alias(self, index: int, step: Step, value: Value, result: Result, signature: str) -> None:
+    def _alias(
+        self, index: int, step: Step, value: Value, result: Result, signature: str, contents: list[Content]
+    ) -> None:
         assert result.base is not None and result.type is not None
         base = self.trace.values[result.base]
-        region: Region | None
+        region: Region | None = None
         if result.same_region:
             region = base.region
         elif base.region is not None and base.region == region_of(base.type):
             region = region_of(result.type)
-        else:
-            region = None
         located = Located(base.storage, region, result.type, "", index, base.maybe)
-        if region is None:
-            # The view's coordinates are not the storage's: its contents are a function of the base's, now.
-            content = self._define(f"{step.name}", f"{signature}->view", [self._contents(base, index)])
+        if region is None or _depends_on_data(region):
+            # Where the view lies is not known here, or only by the contents of other tensors: what it holds is a
+            # function of the base's contents, now, and of its other operands.
+            region = None
+            operands = [self._contents(base, index), *contents]
+            content = self._define(f"{step.name}", f"{signature}->view", operands)
         else:
             content = self._contents(located, index)
         self.trace.values[value] = Located(base.storage, region, result.type, content, index, base.maybe)
@@ -417,3 +420,10 @@ class _Evaluator:
         if located is not None:
             content = self._havoc(f"{name}!{located.storage.name}", reason)
             located.storage.versions.append(Version(content, None, content, index))
+
+
+def _depends_on_data(region: Region) -> bool:
+    """Whether a region has a size or place that contents decide (an unbacked symbol of the export, `u0`)."""
+    sizes = (region.offset, *region.sizes, *region.strides)
+    symbols = {str(symbol) for size in sizes if not isinstance(size, int) for symbol in size.free_symbols}
+    return any(name[:1] in ("u", "i") and name[1:].isdigit() for name in symbols)

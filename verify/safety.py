@@ -45,10 +45,10 @@ def output(pair: Pair) -> list[Case]:
 
 
 def frame(pair: Pair) -> list[Case]:
-    """Some input that is no target holds after M's last step something else than at the start."""
+    """Some input or constant that is no target holds after M's last step something else than at the start."""
     return [
-        Case(item.name, (Differ(f"{pair.functional.final[item.name]}", pair.memory.final[item.name]),))
-        for item in pair.original.inputs
+        Case(item.name, (Differ(pair.memory.values[Value(item.name)].content, pair.memory.final[item.name]),))
+        for item in pair.rewritten.inputs
         if item.name not in pair.targets and item.name in pair.memory.final
     ]
 
