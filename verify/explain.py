@@ -85,6 +85,10 @@ def output_reason(pair: Pair, index: int, kind: str) -> str:
             f"output {index} returns {after.node_name}, which aliases {pair.role(target)} and is read after its "
             "write-back; clone it before the write-back"
         )
+    if after.node_name == before.node_name:
+        return (
+            f"output {index} ({after.node_name}) does not hold its functional value: what it is computed from differs"
+        )
     return f"output {index} ({after.node_name or after.constant}) does not hold what {before.node_name} does"
 
 
@@ -175,8 +179,7 @@ def _outputs(pair: Pair) -> list[str]:
 def spelled(step: Step) -> str:
     """One line for a step: `add_1 = aten.add.Tensor(x, y)`."""
     if step.lowered:
-        base = step.results[0].base
-        return f"{step.name} = view({base})"
+        return f"{step.name} = view of {step.results[0].base}, once lowered"
     operator = step.symbol.split("(", 1)[0]
     if step.in_place:
         head, overload = operator.rsplit(".", 1)

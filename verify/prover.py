@@ -82,7 +82,6 @@ def prove(
         "write_backs": len(pair.write_backs),
         "definitions": len(pair.definitions),
         "seconds": round(perf_counter() - started, 4),
-        "seconds_witness": 0.0,
     }
     approximations = tuple(dict.fromkeys([*pair.functional.approximations, *pair.memory.approximations]))
     return Report(tuple(findings), approximations, statistics, seen.lines if seen is not None else ())

@@ -45,6 +45,7 @@ def show(result: Report, subject: str, strict: bool = False, console: Console | 
             f"{finding.seconds:.3f}",
         )
     console.print(table)
+    shown: set[tuple[str, str]] = set()
     for finding in result.findings:
         if finding.verdict is Verdict.PROVED:
             continue
@@ -52,6 +53,9 @@ def show(result: Report, subject: str, strict: bool = False, console: Console | 
         for reason in finding.reasons:
             console.print(f"  {escape(reason)}")
         for conflict in finding.conflicts:
+            if (conflict.write, conflict.read) in shown:
+                continue
+            shown.add((conflict.write, conflict.read))
             console.print(
                 escape(
                     f"  conflict: W2 {conflict.write} overwrites {conflict.target}, "
