@@ -79,8 +79,10 @@ class Placement:
         self.aliases = self._analyse()
         self.nodes = list(self.graph.nodes)
         self.cursor: dict[int, Node] = {}
+        self.settled: dict[Storage, int] = {}
         self.last_placeholder = max((i for i, n in enumerate(self.nodes) if n.op == "placeholder"), default=0)
         write_backs = self._write_backs()
+        self._settle_outputs({(w.target, 0) for w in write_backs})
         for write_back in write_backs:
             write_back.bound = self._bound(write_back)
         self._find_escapes(write_backs)
@@ -135,29 +137,35 @@ class Placement:
                 if place.relation is Relation.LOWERED_VIEW_READ:
                     self.outputs[index] = target
                 continue
-            write_back = _WriteBack(index, target, source, place)
             if not place.certain:
-                self._settle(write_back)
-            elif (target, 0) in place.storages:
-                write_back.clone_source = self.rule.demands(Relation.OVERLAP)
-            found.append(write_back)
+                source = self._settle(source)
+                place = self.aliases.place(source)
+            overlaps = (target, 0) in place.storages and self.rule.demands(Relation.OVERLAP)
+            found.append(_WriteBack(index, target, source, place, clone_source=overlaps))
         return found
 
-    def _settle(self, write_back: _WriteBack) -> None:
-        """Gives a source that may or may not alias something a storage of its own, as soon as it is final."""
-        aliases = self.aliases
-        final = max([0, *(w for s in write_back.place.storages for w in aliases.writes.get(s, ()))])
-        final = max(final, aliases.position[write_back.source], self.last_placeholder)
-        clone = self._append(final, partial(insert_clone, self.graph, value=write_back.source))
+    def _settle(self, value: Node) -> Node:
+        """Gives a value that may or may not alias something a storage of its own, as soon as it is final; write-backs
+        into what it may alias wait for that."""
+        aliases, place = self.aliases, self.aliases.place(value)
+        final = max(aliases.position[value], self.last_placeholder)
+        for storage in place.storages:
+            final = max([final, *aliases.writes.get(storage, ())])
+        clone = self._append(final, partial(insert_clone, self.graph, value=value))
         aliases.position[clone] = final
-        write_back.source, write_back.place = clone, Place(frozenset({(clone, 0)}))
+        aliases.places[(clone, 0)] = Place(frozenset({(clone, 0)}))
+        for storage in place.storages:
+            self.settled[storage] = max(final, self.settled.get(storage, 0))
+        return clone
 
     def _bound(self, write_back: _WriteBack) -> int:
         """The position of the last step that the rule makes this write-back wait for, other copies left aside."""
         aliases, target = self.aliases, (write_back.target, 0)
         if not self.earliest:
             return len(self.nodes) - 2
-        bound = self.last_placeholder if self.rule.demands(Relation.PLACEHOLDER) else 0
+        bound = self.settled.get(target, 0)
+        if self.rule.demands(Relation.PLACEHOLDER):
+            bound = max(bound, self.last_placeholder)
         if self.rule.demands(Relation.SOURCE_DEFINITION):
             bound = max(bound, aliases.position[write_back.source])
         if self.rule.demands(Relation.SOURCE_WRITE):
@@ -170,22 +178,34 @@ class Placement:
                 bound = max(bound, aliases.last_read.get((target, relation), 0))
         return bound
 
+    def _settle_outputs(self, written: set[Storage]) -> None:
+        """Clones user outputs that may or may not alias the old contents of what is written back."""
+        if not self.rule.demands(Relation.ESCAPE):
+            return
+        for value in sorted(self.returned, key=lambda node: self.aliases.position[node]):
+            place = self.aliases.place(value)
+            if not place.certain and place.storages & written:
+                self._return_instead(value, self._settle(value))
+
     def _find_escapes(self, write_backs: Sequence[_WriteBack]) -> None:
         """Gives each user output that would alias old contents to the write-back that must clone it."""
         if not self.rule.demands(Relation.ESCAPE):
             return
         by_target: dict[Storage, _WriteBack] = {(w.target, 0): w for w in write_backs}
         for value in sorted(self.returned, key=lambda node: self.aliases.position[node]):
-            place = self.aliases.place(value)
-            hit = [by_target[s] for s in place.storages if s in by_target]
-            if not hit:
-                continue
-            # Where it is not known which target it aliases, all of them wait for the same clone.
-            bound = max(self.aliases.position[value], *(w.bound for w in hit))
-            for write_back in hit:
-                write_back.bound = bound
-            hit[0].escapes.append(value)
-            hit[0].bound = max(bound, self._end_of_escape(hit[0]))
+            for storage in self.aliases.place(value).storages & set(by_target):
+                by_target[storage].escapes.append(value)
+        for write_back in write_backs:
+            if write_back.escapes:
+                latest = max(self.aliases.position[value] for value in write_back.escapes)
+                write_back.bound = max(write_back.bound, latest, self._end_of_escape(write_back))
+
+    def _return_instead(self, value: Node, clone: Node) -> None:
+        """Makes every user output that is `value` return `clone`."""
+        for i in self.user_outputs:
+            if self.outputs[i] is value:
+                self.outputs[i] = clone
+        self.returned = (self.returned - {value}) | {clone}
 
     def _end_of_escape(self, write_back: _WriteBack) -> int:
         """How late a write-back that clones outputs must come, so that its clones cost no more than its source.
@@ -251,10 +271,7 @@ class Placement:
         for write_back in group:
             for value in write_back.escapes:
                 clone = self._append(write_back.bound, partial(insert_clone, self.graph, value=value))
-                self.outputs = [
-                    clone if i in self.user_outputs and output is value else output
-                    for i, output in enumerate(self.outputs)
-                ]
+                self._return_instead(value, clone)
             if write_back.clone_source:
                 write_back.source = self._append(
                     write_back.bound, partial(insert_clone, self.graph, value=write_back.source)

@@ -165,6 +165,26 @@ def may_be_a_view() -> ExportedProgram:
     return build.returns(build(aten.mul.Tensor, perhaps, 2.0), b=new)
 
 
+def returned_value_that_may_be_either_target() -> ExportedProgram:
+    build = Builder()
+    a, b, x = build.buffer("a", 4), build.buffer("b", 4), build.input("x", 4)
+    perhaps = build(aten.type_as.default, a, b)
+    return build.returns(perhaps, a=build(aten.mul.Tensor, b, x), b=build(aten.neg.default, x))
+
+
+def returned_value_that_may_be_a_bystander() -> ExportedProgram:
+    build = Builder()
+    b, x = build.buffer("b", 4), build.input("x", 4)
+    return build.returns(build(aten.reshape.default, x, [2, 2]), b=build(aten.add.Tensor, b, x))
+
+
+def source_that_may_be_its_target() -> ExportedProgram:
+    build = Builder()
+    b, x = build.buffer("b", 4), build.input("x", 4)
+    perhaps = build(aten.reshape.default, b, [4])
+    return build.returns(build(aten.add.Tensor, b, x), b=perhaps)
+
+
 def random_numbers() -> ExportedProgram:
     build = Builder()
     b, x = build.buffer("b", 4), build.input("x", 4)
@@ -211,6 +231,9 @@ PROGRAMS: list[Callable[[], ExportedProgram]] = [
     pieces_of_the_old_contents,
     expanded_old_contents,
     may_be_a_view,
+    returned_value_that_may_be_either_target,
+    returned_value_that_may_be_a_bystander,
+    source_that_may_be_its_target,
     random_numbers,
     nothing_returned,
     empty_state,
