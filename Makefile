@@ -1,5 +1,5 @@
 # `make verify` and `make test` set up .venv and run; nothing else need be prepared but Python 3.11.
-PYTHON ?= python3.11
+PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV ?= .venv
 BIN = $(VENV)/bin
 

@@ -125,10 +125,6 @@ class Pair:
                 return f"{item.role.value} {item.target!r}" if item.role is not Role.OTHER else repr(item.name)
         return repr(placeholder)
 
-    def is_input(self, value: Value | None) -> bool:
-        """Whether a value of the rewritten program is a placeholder."""
-        return value is not None and any(value == Value(item.name) for item in self.rewritten.inputs)
-
 
 def pair_of(
     original: ExportedProgram, graph_module: GraphModule, signature: ExportGraphSignature, profile: Profile
