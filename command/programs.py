@@ -99,6 +99,11 @@ def load_model(name: str, dialect: str, preserve: Sequence[str] = ()) -> Exporte
     Raises:
         BadInput: there is no such file, it is no exported program, or it cannot be brought there.
     """
+    if _is_edge(name):
+        raise BadInput(
+            f"{name} is an Edge program, as `copyproof place` writes it; give the model that torch.export.save wrote, "
+            "and this file after it"
+        )
     exported = _load(name, torch.export.load, "torch.export.save wrote it")
     if dialect == "aten":
         try:
@@ -125,10 +130,7 @@ def load_rewritten(name: str) -> ExportedProgram:
     Raises:
         BadInput: there is no such file, or it is neither.
     """
-    _require_archive(name)
-    with zipfile.ZipFile(name) as archive:
-        is_edge = "serialized_exported_program.json" in archive.namelist()
-    if not is_edge:
+    if not _is_edge(name):
         return _load(name, torch.export.load, "torch.export.save or `copyproof place` wrote it")
     try:
         from executorch.exir.serde.serialize import load
@@ -236,6 +238,13 @@ def _load(name: str, load: Callable[[str], ExportedProgram], writer: str) -> Exp
         text = _first_line(error)
         hint = "if it uses custom operators, name their module with --import; else check that"
         raise BadInput(f"{name} cannot be loaded: {text}; {hint} {writer}") from error
+
+
+def _is_edge(name: str) -> bool:
+    """Whether a file is a program of executorch's serializer."""
+    _require_archive(name)
+    with zipfile.ZipFile(name) as archive:
+        return "serialized_exported_program.json" in archive.namelist()
 
 
 def _require_archive(name: str) -> None:

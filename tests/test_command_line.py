@@ -161,6 +161,12 @@ def test_truncated_model_is_one_sentence(models: Path, tmp_path: Path) -> None:
     assert "is cut off" in sentence(run("prove", file))
 
 
+def test_edge_program_given_as_the_model_is_one_sentence(models: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out.pt2"
+    run("place", models / "swap_pair.pt2", "-o", out)
+    assert "is an Edge program" in sentence(run("prove", out))
+
+
 def test_archive_that_holds_something_else_is_one_sentence(tmp_path: Path) -> None:
     file = tmp_path / "model.pt2"
     torch.save({"weights": torch.ones(2)}, file)
