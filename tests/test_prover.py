@@ -249,6 +249,19 @@ def test_pass_that_raises_or_returns_nothing_is_bad_input() -> None:
         prove_pass(swap(), lambda program: None)
 
 
+def test_rewritten_graph_that_uses_a_value_before_it_is_there_is_bad_input() -> None:
+    def early(program: ExportedProgram) -> object:
+        result = reference_pass(program)
+        copy, neg = (
+            next(n for n in program.graph.nodes if n.target is t) for t in (aten.copy_.default, aten.neg.default)
+        )
+        neg.prepend(copy)
+        return result
+
+    with pytest.raises(BadInput, match="copy__default uses neg_default before it is defined"):
+        prove_pass(source_computed_late(), early)
+
+
 def test_program_without_targets_is_proved_and_says_that_it_is_vacuous() -> None:
     build = Builder()
     x = build.input("x", 4)

@@ -132,6 +132,11 @@ class _Reader:
         for node in self.graph.nodes:
             if node.op == "output":
                 break
+            for operand in node.all_input_nodes:
+                if operand not in self.values:
+                    raise BadInput(
+                        f"node {node.name} uses {operand.name} before it is defined; the graph is no program"
+                    )
             self.vals[node] = self._val(node)
             self.values[node] = Value(node.name)
             if node.op == "placeholder":

@@ -50,11 +50,14 @@ def prove(
         keep_queries: a folder where each query is kept as an SMT-LIB 2 file.
 
     Raises:
-        BadInput: the two cannot be compared (other placeholders), or the original writes into an input that its
-            signature does not list as mutated.
+        BadInput: the two cannot be compared (other placeholders), the rewritten graph uses a value before it is
+            defined, or the original writes into an input that its signature does not list as mutated.
     """
     started = perf_counter()
-    graph_module, signature = as_pair(rewritten)
+    try:
+        graph_module, signature = as_pair(rewritten)
+    except TypeError as error:
+        raise BadInput(str(error)) from error
     pair = pair_of(original, graph_module, signature, profile)
     _require_functional(pair)
     theory = Theory(pair.definitions, timeout, keep_queries)
@@ -179,7 +182,14 @@ class _Question:
             more = len(answer.holding) - len(reasons)
             if more > 0:
                 reasons.append(f"and {more} more")
-            return Finding(self.obligation, Verdict.REFUTED, answer.seconds, tuple(reasons), tuple(conflicts))
+            return Finding(
+                self.obligation,
+                Verdict.REFUTED,
+                answer.seconds,
+                tuple(reasons),
+                tuple(conflicts),
+                structural=any(not cases[index].contents for index in answer.holding),
+            )
         return Finding(self.obligation, Verdict.UNKNOWN, answer.seconds, tuple(dict.fromkeys(doubts)))
 
     def _reason(self, case: Case, triple: Any) -> str:
@@ -219,7 +229,7 @@ def _earliest(pair: Pair, theory: Theory) -> Finding:
     if answer.status == "unsat":
         vacuous = "" if pair.write_backs else "no write-back was inserted"
         held = tuple(f"{name} is held by: {bound.reason}" for name, bound in bounds.items())
-        return Finding(Obligation.EARLIEST, Verdict.PROVED, answer.seconds, held[:_MOST_SHOWN], vacuous=vacuous)
+        return Finding(Obligation.EARLIEST, Verdict.PROVED, answer.seconds, held, vacuous=vacuous)
     late = [cases[i].about for i in answer.holding]
     reasons = [f"{name} could stand right after {bounds[name].reason}" for name in late[:_MOST_SHOWN]]
     if len(late) > _MOST_SHOWN:
@@ -261,10 +271,7 @@ def _weighed(finding: Finding, seen: Witness) -> Finding:
         return finding
     if differing:
         return replace(finding, verdict=Verdict.REFUTED)
-    structural = any(
-        r.startswith(("doubled write", "output")) and "shape or type" in r for r in finding.reasons
-    ) or any(r.startswith("doubled write") for r in finding.reasons)
-    if finding.verdict is Verdict.REFUTED and seen.ran and not structural:
+    if finding.verdict is Verdict.REFUTED and seen.ran and not finding.structural:
         doubt = f"the proof fails for uninterpreted operators, but {seen.ran} runs showed no difference"
         return replace(finding, verdict=Verdict.UNKNOWN, reasons=(*finding.reasons, doubt))
     return finding

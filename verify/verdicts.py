@@ -40,6 +40,7 @@ class Finding:
         reasons: why it is not proved, one sentence each; or, for a proof, what should be known about it.
         conflicts: the triples that explain a refutation.
         vacuous: why the proof holds for want of anything to prove, or empty.
+        structural: it is refuted by counting (a doubled write, another type), so no run need show it.
     """
 
     obligation: Obligation
@@ -48,6 +49,7 @@ class Finding:
     reasons: tuple[str, ...] = ()
     conflicts: tuple[Conflict, ...] = ()
     vacuous: str = ""
+    structural: bool = False
 
 
 @dataclass(frozen=True)
