@@ -42,11 +42,14 @@ _preserve = click.option(
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="copyproof")
 def main() -> None:
-    """Prove that compiler passes over stateful PyTorch graphs are right."""
+    """Prove that compiler passes over stateful PyTorch graphs are right.
+
+    Run `copyproof COMMAND --help` for options and examples.
+    """
 
 
 @main.command()
-@click.argument("files", nargs=-1, required=True, metavar="MODEL.pt2 [REWRITTEN.pt2]")
+@click.argument("files", nargs=-1, required=True, metavar="MODEL.pt2... | ORIGINAL.pt2 REWRITTEN.pt2")
 @click.option(
     "--pass",
     "pass_name",
@@ -60,13 +63,18 @@ def main() -> None:
 @_imports
 @click.option(
     "--timeout",
-    type=click.FloatRange(min=0, min_open=True),
+    type=click.FloatRange(min=0, min_open=True, max=1e6),
     default=60.0,
     show_default=True,
     help="Seconds for each obligation; UNKNOWN after that.",
 )
 @click.option("--strict", is_flag=True, help="Let EARLIEST and LIFETIME count for verdict and exit code too.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of a table.")
+@click.option(
+    "--json",
+    "as_json",
+    is_flag=True,
+    help='Print JSON instead of a table: one object for a model, {"models": [...]} for several.',
+)
 @click.option("--emit-smt2", type=Path, metavar="DIR", help="Keep each query as an SMT-LIB 2 file in this folder.")
 def prove(
     files: tuple[str, ...],
@@ -80,15 +88,21 @@ def prove(
     as_json: bool,
     emit_smt2: Path | None,
 ) -> None:
-    """Prove a write-back pass on each MODEL.pt2, or that REWRITTEN.pt2 is right for MODEL.pt2.
+    """Prove that a pass is right, or a rewritten program.
 
-    With two files and neither --pass nor --each, the second is the rewritten program of the first.
+    Proves a write-back pass (the reference pass if --pass is not given) on each model; but two files without --pass
+    and --each are a pair: it proves that the second is right for the first.
+
+    \b
+        copyproof prove model.pt2
+        copyproof prove model.pt2 --pass my_passes.early:my_pass
+        copyproof prove model.pt2 rewritten.pt2
 
     Exit code: 0 proved, 1 refuted, 2 bad usage or input, 3 unknown.
     """
     from copyproof.command import programs
+    from copyproof.spec.errors import BadInput
     from copyproof.spec.obligations import Verdict
-    from copyproof.spec.program import BadInput
     from copyproof.verify.render import show
 
     pair = len(files) == 2 and pass_name is None and not each
@@ -98,11 +112,11 @@ def prove(
     try:
         programs.quiet()
         programs.import_modules(imports)
-        write_back_pass = programs.named_pass(pass_name or REFERENCE_PASS)
+        write_back_pass = programs.named_pass(REFERENCE_PASS if pass_name is None else pass_name)
         if emit_smt2 is not None:
             programs.require_folder(emit_smt2)
     except BadInput as error:
-        _fail(str(error))
+        _fail(str(error), as_json)
     for name in files[:1] if pair else files:
         try:
             folder = emit_smt2
@@ -112,17 +126,21 @@ def prove(
             report = programs.proved(
                 name, files[1] if pair else None, write_back_pass, dialect, preserve, timeout, folder
             )
-        except BadInput as error:
-            click.echo(f"copyproof: {name}: {error}", err=True)
+        except KeyboardInterrupt:
+            sys.exit(130)
+        except Exception as error:  # nothing but a verdict may look like one
+            message = str(error) if isinstance(error, BadInput) else _bug(name, error)
+            click.echo(f"copyproof: {message}", err=True)
             codes.append(2)
-            results.append({"model": name, "error": str(error)})
+            results.append({"model": name, "error": message})
             continue
         verdict = report.strict_verdict if strict else report.verdict
         codes.append(code_of[verdict])
-        results.append({"model": name, **report.as_json(), "verdict": verdict.value})
+        subject = {"rewritten": files[1]} if pair else {"pass": pass_name or REFERENCE_PASS}
+        results.append({"model": name, **subject, **report.as_json(), "verdict": verdict.value})
         if not as_json:
-            subject = f"{files[1]} against {name}" if pair else f"{pass_name or 'the reference pass'} on {name}"
-            show(report, subject, strict)
+            what = f"{files[1]} against {name}" if pair else f"{pass_name or 'the reference pass'} on {name}"
+            show(report, what, strict)
     code = next(c for c in _WORST_FIRST if c in codes)
     if as_json:
         click.echo(json.dumps(results[0] if len(results) == 1 else {"models": results}, indent=2))
@@ -136,25 +154,43 @@ def prove(
 @_preserve
 @_imports
 def place(model: str, output: str, dialect: str, preserve: tuple[str, ...], imports: tuple[str, ...]) -> None:
-    """Place the write-backs of MODEL.pt2 early with the reference pass, and write the rewritten program.
+    """Place a model's write-backs early, and save the result.
 
-    Prints the bytes live before (write-backs at the end) and after. Check the result with
-    `copyproof prove MODEL.pt2 OUT.pt2`.
+    Uses the reference pass. An OUT.pt2 that is there already is replaced. Prints the bytes of intermediate tensors that
+    are live (mutable buffers and inputs not counted), with write-backs at the end and early, and how they go over the
+    program.
+
+    \b
+        copyproof place model.pt2 -o placed.pt2
+        copyproof prove model.pt2 placed.pt2
     """
     from copyproof.command import programs, show
-    from copyproof.spec.program import BadInput
+    from copyproof.spec.errors import BadInput
 
     try:
         programs.quiet()
         programs.import_modules(imports)
+        programs.require_output(output, model)
         original = programs.load_model(model, dialect, preserve)
         placed = programs.placed(original)
         programs.save(placed.rewritten, output, dialect)
-    except BadInput as error:
-        _fail(f"{model}: {error}")
+    except KeyboardInterrupt:
+        sys.exit(130)
+    except Exception as error:
+        _fail(str(error) if isinstance(error, BadInput) else _bug(model, error))
     show.placement(placed, model, output)
 
 
-def _fail(message: str) -> None:
+def _bug(name: str, error: Exception) -> str:
+    from copyproof.spec.errors import first_line
+
+    return (
+        f"{name}: copyproof itself fails on it with {first_line(error)}; please report it with the model and the pass"
+    )
+
+
+def _fail(message: str, as_json: bool = False) -> None:
     click.echo(f"copyproof: {message}", err=True)
+    if as_json:
+        click.echo(json.dumps({"error": message}))
     sys.exit(2)

@@ -12,6 +12,7 @@ import sys
 import warnings
 import zipfile
 from collections.abc import Callable, Sequence
+from contextlib import redirect_stdout
 from copy import deepcopy
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,10 +22,9 @@ import torch
 from torch._export.verifier import TrainingIRVerifier
 from torch.export import ExportedProgram
 
+from copyproof.spec.errors import BadInput, first_line
 from copyproof.spec.pipeline import as_pair, at_write_back
-from copyproof.spec.program import BadInput
-from copyproof.verify import Report, prove
-from copyproof.verify.prover import apply
+from copyproof.verify import Report, prove, prove_pass
 
 
 def quiet() -> None:
@@ -46,7 +46,7 @@ def import_modules(names: Sequence[str]) -> None:
             importlib.import_module(name)
         except Exception as error:
             raise BadInput(
-                f"--import {name} failed: {_first_line(error)}; give a module that Python can import"
+                f"--import {name} failed: {first_line(error)}; give a module that Python can import"
             ) from error
 
 
@@ -64,9 +64,9 @@ def named_pass(name: str) -> Callable[[ExportedProgram], Any]:
         found: Any = importlib.import_module(module_name)
         for part in function.split("."):
             found = getattr(found, part)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise BadInput(
-            f"the pass {name!r} cannot be imported: {_first_line(error)}; "
+            f"the pass {name!r} cannot be imported: {first_line(error)}; "
             "give pkg.mod:fn of a module on the Python path or in this folder"
         ) from error
     if not callable(found):
@@ -106,10 +106,12 @@ def load_model(name: str, dialect: str, preserve: Sequence[str] = ()) -> Exporte
         )
     exported = _load(name, torch.export.load, "torch.export.save wrote it")
     if dialect == "aten":
+        if preserve:
+            raise BadInput("--preserve is about to_edge, which --dialect aten leaves out; drop one of the two")
         try:
             return exported.run_decompositions()
         except Exception as error:
-            raise BadInput(f"run_decompositions() failed on it: {_first_line(error)}; try --dialect edge") from error
+            raise BadInput(f"run_decompositions() failed on {name}: {first_line(error)}; try --dialect edge") from error
     try:
         from executorch.exir import EdgeCompileConfig, to_edge
     except ImportError as error:
@@ -119,7 +121,7 @@ def load_model(name: str, dialect: str, preserve: Sequence[str] = ()) -> Exporte
         return at_write_back(to_edge(exported, compile_config=config))["forward"]
     except Exception as error:
         raise BadInput(
-            f"ExecuTorch's pipeline fails on it before the write-backs: {_first_line(error)}; "
+            f"ExecuTorch's pipeline fails on {name} before the write-backs: {first_line(error)}; "
             "lower it with to_edge alone to see where, or use --dialect aten"
         ) from error
 
@@ -154,8 +156,15 @@ def proved(
         BadInput: a file, the pass, or what it returned cannot be judged.
     """
     original = load_model(model, dialect, preserve)
-    result = load_rewritten(rewritten) if rewritten is not None else apply(write_back_pass, original)
-    return prove(original, result, timeout=timeout, keep_queries=keep_queries)
+    given = load_rewritten(rewritten) if rewritten is not None else None
+    try:
+        # What a pass prints must not stand among what a machine reads.
+        with redirect_stdout(sys.stderr):
+            if given is not None:
+                return prove(original, given, timeout=timeout, keep_queries=keep_queries)
+            return prove_pass(original, write_back_pass, timeout=timeout, keep_queries=keep_queries)
+    except BadInput as error:
+        raise BadInput(f"{rewritten or model}: {error}") from error
 
 
 @dataclass(frozen=True)
@@ -192,13 +201,9 @@ def save(program: ExportedProgram, name: str, dialect: str) -> None:
     """Writes a rewritten program; a file that is there already is replaced only once the new one is complete.
 
     Raises:
-        BadInput: the folder is missing or not writable, or the serializer refuses the program.
+        BadInput: the file cannot be written, or the serializer refuses the program.
     """
     path = Path(name)
-    if path.suffix != ".pt2":
-        raise BadInput(f"the output {name} must end in .pt2")
-    if not path.parent.is_dir():
-        raise BadInput(f"the folder of the output {name} is not there; make it first")
     partial = path.with_name(f".{path.name}.partial.pt2")
     try:
         if dialect == "edge":
@@ -206,38 +211,65 @@ def save(program: ExportedProgram, name: str, dialect: str) -> None:
 
             save_edge(program, str(partial))
         else:
-            torch.export.save(_writing(program), str(partial))
+            # Functional ATen's verifier would refuse a graph that writes.
+            program._verifiers = [TrainingIRVerifier]
+            torch.export.save(program, str(partial))
         os.replace(partial, path)
+    except OSError as error:
+        raise BadInput(f"{name} cannot be written: {error.strerror}; give a file in a folder of yours") from error
     except Exception as error:
-        hint = "executorch cannot serialize some higher-order operators of Edge programs; try --dialect aten"
-        raise BadInput(f"the rewritten program cannot be saved: {_first_line(error)}; {hint}") from error
+        hint = "try --dialect aten, which serializes all higher-order operators" if dialect == "edge" else "report it"
+        raise BadInput(f"the rewritten program cannot be saved: {first_line(error)[:200]}; {hint}") from error
     finally:
         partial.unlink(missing_ok=True)
 
 
-def _writing(program: ExportedProgram) -> ExportedProgram:
-    """The program under the verifier that lets it write: functional ATen would not be allowed to."""
-    return ExportedProgram(
-        root=program.graph_module,
-        graph=program.graph,
-        graph_signature=program.graph_signature,
-        state_dict=program.state_dict,
-        range_constraints=program.range_constraints,
-        module_call_graph=program.module_call_graph,
-        example_inputs=program.example_inputs,
-        constants=program.constants,
-        verifiers=[TrainingIRVerifier],
-    )
+def require_output(name: str, model: str) -> None:
+    """Makes sure that a rewritten program can be written to a file.
+
+    Raises:
+        BadInput: it is the model itself, a folder, no .pt2, or in a folder that is not there.
+    """
+    path = Path(name)
+    if path.suffix != ".pt2":
+        raise BadInput(f"the output {name} must end in .pt2")
+    if path.is_dir():
+        raise BadInput(f"the output {name} is a folder; give a file")
+    if not path.parent.is_dir():
+        raise BadInput(f"the folder of the output {name} is not there; make it first")
+    if path.exists() and Path(model).exists() and path.samefile(model):
+        raise BadInput(f"the output {name} is the model itself, which would be lost; give another file")
 
 
 def _load(name: str, load: Callable[[str], ExportedProgram], writer: str) -> ExportedProgram:
     _require_archive(name)
+    causes = _Causes()
+    logger = logging.getLogger("torch.export")
+    logging.disable(logging.NOTSET)
+    logger.addHandler(causes)
+    propagate, logger.propagate = logger.propagate, False
     try:
         return load(name)
     except Exception as error:
-        text = _first_line(error)
+        cause = causes.found or error
+        if "archive_format" in str(cause):
+            raise BadInput(f"{name} is no exported program, though it is an archive; check that {writer}") from error
         hint = "if it uses custom operators, name their module with --import; else check that"
-        raise BadInput(f"{name} cannot be loaded: {text}; {hint} {writer}") from error
+        raise BadInput(f"{name} cannot be loaded: {first_line(cause)[:200]}; {hint} {writer}") from error
+    finally:
+        logger.propagate = propagate
+        logger.removeHandler(causes)
+        logging.disable(logging.ERROR)
+
+
+class _Causes(logging.Handler):
+    """Keeps the exception that torch.export.load logs before it raises one that does not name it."""
+
+    found: BaseException | None = None
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if record.exc_info and record.exc_info[1] is not None:
+            self.found = record.exc_info[1]
 
 
 def _is_edge(name: str) -> bool:
@@ -249,24 +281,21 @@ def _is_edge(name: str) -> bool:
 
 def _require_archive(name: str) -> None:
     path = Path(name)
-    if path.is_dir():
+    if name and path.is_dir():
         raise BadInput(f"{name} is a folder; give a .pt2 file")
     if not path.is_file():
-        raise BadInput(f"there is no file {name}; give a .pt2 file that torch.export.save wrote")
+        raise BadInput(f"there is no file {name!r}; give a .pt2 file that torch.export.save wrote")
     if not zipfile.is_zipfile(path):
         raise BadInput(f"{name} is not a .pt2 file, or is cut off; write it again with torch.export.save")
 
 
-def _operator(name: str) -> Any:
+def _operator(name: str) -> torch._ops.OpOverload:
+    found: Any = torch.ops
     try:
-        found: Any = torch.ops
         for part in name.split("."):
             found = getattr(found, part)
-        return found
-    except (AttributeError, RuntimeError) as error:
-        raise BadInput(f"--preserve {name}: there is no such operator; write it as aten.linear.default") from error
-
-
-def _first_line(error: BaseException) -> str:
-    lines = str(error).strip().splitlines()
-    return f"{type(error).__name__}: {lines[0].rstrip('.;')}" if lines else type(error).__name__
+    except (AttributeError, RuntimeError):
+        found = None
+    if not isinstance(found, torch._ops.OpOverload):
+        raise BadInput(f"--preserve {name}: there is no such operator; write it as aten.linear.default")
+    return found

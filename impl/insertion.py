@@ -6,10 +6,10 @@ from typing import Any
 
 import torch
 from torch.export import ExportedProgram, ExportGraphSignature
-from torch.export.graph_signature import OutputKind, OutputSpec, TensorArgument
+from torch.export.graph_signature import OutputSpec, TensorArgument
 from torch.fx import Graph, Node
 
-MUTATIONS = frozenset({OutputKind.BUFFER_MUTATION, OutputKind.USER_INPUT_MUTATION, OutputKind.PARAMETER_MUTATION})
+from copyproof.spec.signature import MUTATIONS, mutated_placeholder
 
 
 def mutated(program: ExportedProgram) -> list[tuple[int, Node]]:
@@ -19,13 +19,12 @@ def mutated(program: ExportedProgram) -> list[tuple[int, Node]]:
         ValueError: the signature names a target that no placeholder of the graph stands for.
     """
     signature = program.graph_signature
-    by_target: dict[str, str] = {s.target: s.arg.name for s in signature.input_specs if s.target is not None}
     placeholders = {node.name: node for node in program.graph.nodes if node.op == "placeholder"}
     found = []
     for index, spec in enumerate(signature.output_specs):
         if spec.kind not in MUTATIONS:
             continue
-        name = by_target.get(spec.target or "", spec.target or "")
+        name = mutated_placeholder(spec, signature)
         if name not in placeholders:
             raise ValueError(
                 f"output {index} mutates {spec.target!r}, but the graph has no placeholder for it; "

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, get_args
 
 import torch
 from torch.export import ExportedProgram, ExportGraphSignature
@@ -19,7 +19,7 @@ from torch.fx import Graph, Node
 from copyproof.impl.aliasing import Aliasing, Place, Storage, aliasing
 from copyproof.impl.insertion import insert_clone, insert_copy, mutated, rename_outputs
 from copyproof.spec.effects import NO_LOWERING, Profile
-from copyproof.spec.graph import lowered_base
+from copyproof.spec.graph import graph_of, lowered_base
 from copyproof.spec.rule import Relation, Rule
 
 WriteBackPass: TypeAlias = Callable[[ExportedProgram], tuple[torch.fx.GraphModule, ExportGraphSignature]]
@@ -54,14 +54,16 @@ class Placement:
         earliest: place each write-back at its earliest legal point; otherwise at the end of the graph.
 
     Raises:
-        ValueError: the signature names a target that no placeholder of the graph stands for.
+        ValueError: the signature names a target that no placeholder of the graph stands for; `naming` is no Naming.
     """
 
     def __init__(
         self, program: ExportedProgram, rule: Rule, naming: Naming, profile: Profile, earliest: bool = True
     ) -> None:
+        if naming not in get_args(Naming):
+            raise ValueError(f"outputs is {naming!r}, expected one of {', '.join(get_args(Naming))}")
         self.program = program
-        self.graph: Graph = program.graph
+        self.graph: Graph = graph_of(program.graph_module)
         self.rule = rule
         self.naming = naming
         self.profile = profile if rule.demands(Relation.LOWERED_VIEW_READ) else NO_LOWERING

@@ -41,6 +41,8 @@ class Effect:
         contents: what the results (and what is written) contain.
         maybe: the aliases may or may not be there (`reshape`, `contiguous`, an unknown operator).
         approximation: what is assumed rather than known about the operator; None where its schema says all.
+        opaque: why the operator has no model at all, or None.
+        only_in_training: some of its writes are to running statistics, which a call with `training=False` leaves.
     """
 
     writes: tuple[int, ...] = ()
@@ -49,6 +51,8 @@ class Effect:
     contents: Contents = Contents.FUNCTION
     maybe: bool = False
     approximation: str | None = None
+    opaque: str | None = None
+    only_in_training: bool = False
 
 
 @dataclass(frozen=True)
@@ -128,15 +132,6 @@ _MAY_ALIAS = frozenset(
         "aten.unsafe_chunk",
     }
 )
-_UNDECLARED_WRITES: dict[str, tuple[int, ...]] = {
-    "aten.native_batch_norm": (3, 4),
-    "aten.batch_norm": (3, 4),
-    "aten._batch_norm_impl_index": (3, 4),
-    "aten.cudnn_batch_norm": (3, 4),
-    "aten.miopen_batch_norm": (3, 4),
-    "aten.instance_norm": (3, 4),
-}
-"""Arguments that an operator writes though its schema does not say so: running statistics in training."""
 _FRESH_COMPOSITES = frozenset(
     {
         "aten.linear",
@@ -152,6 +147,9 @@ _FRESH_COMPOSITES = frozenset(
         "aten.sym_size",
         "aten.sym_numel",
         "aten.sym_stride",
+        "dim_order_ops._clone_dim_order",
+        "dim_order_ops._to_dim_order_copy",
+        "dim_order_ops._empty_dim_order",
     }
 )
 """Composite operators that always return a fresh tensor. Any other one may hand back its argument, as `dropout` does
@@ -210,7 +208,8 @@ def effect_of(operator: torch._ops.OpOverload) -> Effect:
     schema: Any = operator._schema
     name = canonical(operator)
     writes = tuple(i for i, a in enumerate(schema.arguments) if a.alias_info is not None and a.alias_info.is_write)
-    writes = writes or _UNDECLARED_WRITES.get(family(name), ())
+    statistics = _running_statistics(name, schema)
+    writes = tuple(sorted({*writes, *statistics}))
     aliases = []
     for r, returned in enumerate(schema.returns):
         if returned.alias_info is None:
@@ -237,7 +236,23 @@ def effect_of(operator: torch._ops.OpOverload) -> Effect:
     approximation = None
     if operator.namespace not in _KNOWN_NAMESPACES:
         approximation = f"{name} does just what its schema says, and is a function of its arguments"
-    return Effect(writes, tuple(aliases), chain, contents, maybe, approximation)
+    opaque = None
+    if torch.Tag.inplace_view in operator.tags:
+        opaque = f"{name} changes the shape or the storage of its operand in place"
+    return Effect(writes, tuple(aliases), chain, contents, maybe, approximation, opaque, bool(statistics))
+
+
+def _running_statistics(name: str, schema: Any) -> tuple[int, ...]:
+    """Arguments that hold running statistics, which normalisation in training writes though its schema does not say
+    so (`native_batch_norm`, `batch_norm_update_stats`)."""
+    base = family(name)
+    if "functional" in base or "no_training" in base or "backward" in base or base.endswith("_elemt"):
+        return ()
+    return tuple(
+        i
+        for i, argument in enumerate(schema.arguments)
+        if argument.name in ("running_mean", "running_var") and argument.alias_info is None
+    )
 
 
 def functional_name(name: str) -> str:

@@ -29,7 +29,7 @@ class Action:
         operands: the nodes it reads, in argument order, those inside lists too, each as often as it stands there.
         writes: positions of the operands whose regions it writes.
         aliases: pairs (result, operand position); the result is an index into a tuple or `ALL`.
-        chain: the chain of effects that it takes part in.
+        chains: the chains of effects that it takes part in.
         contents: what its results contain.
         maybe: its aliases may or may not be there.
         approximation: what is assumed and not known about it, or None.
@@ -40,11 +40,24 @@ class Action:
     operands: tuple[Node, ...] = ()
     writes: tuple[int, ...] = ()
     aliases: tuple[tuple[int, int], ...] = ()
-    chain: Chain | None = None
+    chains: frozenset[Chain] = frozenset()
     contents: Contents = Contents.FUNCTION
     maybe: bool = False
     approximation: str | None = None
     opaque: str | None = None
+
+
+_NUMBER_FUNCTIONS = frozenset(
+    f"{module}.{name}"
+    for module, names in {
+        "_operator": "add sub mul truediv floordiv mod pow neg pos abs eq ne lt le gt ge and_ or_ xor not_ invert",
+        "math": "ceil floor trunc sqrt prod",
+        "torch": "sym_int sym_float sym_not sym_max sym_min sym_ite sym_sum _sym_sqrt",
+        "builtins": "max min abs round int float bool",
+    }.items()
+    for name in names.split(" ")
+)
+"""Python functions that a graph calls on numbers, pure ones."""
 
 
 def overload_of(target: Any) -> torch._ops.OpOverload | None:
@@ -66,18 +79,27 @@ def action_of(node: Node) -> Action:
         return _higher_order(node, node.target)
     operands = tuple(_nodes([node.args, node.kwargs]))
     name = f"{getattr(node.target, '__module__', '')}.{getattr(node.target, '__name__', str(node.target))}"
-    if node.target is operator.getitem:
+    tensors = [n.name for n in operands if not is_scalar(n.meta.get("val"))]
+    if node.target is operator.getitem and not isinstance(operands[0].meta.get("val"), torch.Tensor):
         return Action("getitem", operands, aliases=((ALL, 0),))
-    if is_scalar(node.meta.get("val")):
+    if name in _NUMBER_FUNCTIONS and not tensors:
         return Action(name, operands)
+    return _unmodelled(name, operands, f"{node.name} calls {name}, a Python function without a model")
+
+
+def _unmodelled(name: str, operands: tuple[Node, ...], reason: str) -> Action:
+    """Something of which nothing is known: it may read, write and alias everything, in every chain of effects."""
     every = tuple((ALL, i) for i in range(len(operands)))
-    return Action(
-        name,
-        operands,
-        aliases=every,
-        maybe=True,
-        approximation=f"{name} writes nothing, and may alias what it reads",
-    )
+    return Action(name, operands, aliases=every, maybe=True, chains=frozenset(Chain), opaque=reason)
+
+
+def graph_of(graph_module: torch.fx.GraphModule) -> torch.fx.Graph:
+    """The graph of a module, which knows its module: subgraphs are found through it, and a graph that was put into
+    several modules has forgotten all of them."""
+    graph = graph_module.graph
+    if graph.owning_module is None:
+        graph.owning_module = graph_module
+    return graph
 
 
 def is_scalar(value: Any) -> bool:
@@ -123,11 +145,17 @@ def _by_schema(node: Node, overload: torch._ops.OpOverload) -> Action:
         for operand in _nodes(value):
             operands.append(operand)
             position_of.append(index)
-    if not effect.writes and not effect.aliases and not effect.maybe:
+    if effect.opaque is not None:
+        return _unmodelled(canonical(overload), tuple(operands), f"{node.name}: {effect.opaque}")
+    written = effect.writes
+    if effect.only_in_training and _argument(node, overload, ("training", "train", "use_input_stats")) is False:
+        written = ()
+    chains = frozenset() if effect.chain is None else frozenset({effect.chain})
+    if not written and not effect.aliases and not effect.maybe:
         return Action(
             canonical(overload),
             tuple(operands),
-            chain=effect.chain,
+            chains=chains,
             contents=effect.contents,
             approximation=effect.approximation,
         )
@@ -135,7 +163,7 @@ def _by_schema(node: Node, overload: torch._ops.OpOverload) -> Action:
     return Action(
         canonical(overload),
         tuple(operands),
-        tuple(i for i, p in enumerate(position_of) if p in effect.writes),
+        tuple(i for i, p in enumerate(position_of) if p in written),
         tuple(
             (ALL if single else result, i)
             for result, argument in effect.aliases
@@ -143,37 +171,58 @@ def _by_schema(node: Node, overload: torch._ops.OpOverload) -> Action:
             if p == argument
         )
         or (tuple((ALL, i) for i in range(len(operands))) if effect.maybe else ()),
-        effect.chain,
+        chains,
         effect.contents,
         effect.maybe,
         effect.approximation,
     )
 
 
+def _argument(node: Node, overload: torch._ops.OpOverload, names: tuple[str, ...]) -> Any:
+    """The argument of one of these names in a call; None where it is not given."""
+    for index, argument in enumerate(overload._schema.arguments):
+        if argument.name in names:
+            return node.args[index] if index < len(node.args) else node.kwargs.get(argument.name)
+    return None
+
+
 def _higher_order(node: Node, target: torch._ops.HigherOrderOperator) -> Action:
     name = target.name()
     operands = tuple(n for n in _nodes([node.args, node.kwargs]) if n.op != "get_attr" or not _is_module(n))
     if name in ("auto_functionalized", "auto_functionalized_v2"):
-        return Action(name, operands, approximation=f"{name} calls a function of its arguments")
+        inner = overload_of(node.args[0])
+        if inner is None:
+            return _unmodelled(name, operands, f"{node.name} ({name}) calls something that is no operator")
+        effect = effect_of(inner)
+        chains = frozenset() if effect.chain is None else frozenset({effect.chain})
+        assumed = f"{canonical(inner)} does just what its schema says, and is a function of its arguments"
+        return Action(name, operands, chains=chains, approximation=assumed, opaque=effect.opaque)
+    if name == "print":
+        return Action(name, operands, chains=frozenset({Chain.ORDERED}))
     if name == "executorch_call_delegate":
         return Action(
             name,
             operands,
-            chain=Chain.ORDERED,
+            chains=frozenset({Chain.ORDERED}),
             approximation=f"{name} is a function of its arguments; buffers that it owns are outside the proof",
         )
     subgraphs = [_module(n) for n in _nodes([node.args, node.kwargs]) if n.op == "get_attr" and _is_module(n)]
-    writing = [n.name for graph in subgraphs for n in _all_nodes(graph) if action_of(n).writes]
-    opaque = f"{node.name} ({name}) writes inside its subgraph, at {writing[0]}" if writing else None
     if not subgraphs:
-        opaque = f"{node.name} ({name}) is a higher-order operator without a model"
-    chain = None
-    for graph in subgraphs:
-        for inner in _all_nodes(graph):
-            chain = chain or action_of(inner).chain
+        return _unmodelled(name, operands, f"{node.name} ({name}) is a higher-order operator without a model")
+    inside = [(n, action_of(n)) for graph in subgraphs for n in _all_nodes(graph)]
+    for inner_node, action in inside:
+        if action.writes or action.opaque:
+            why = action.opaque or f"{inner_node.name} writes"
+            return _unmodelled(name, operands, f"{node.name} ({name}): inside its subgraph, {why}")
     returns_input = any(_returns_placeholder(graph) for graph in subgraphs)
-    every = tuple((ALL, i) for i in range(len(operands))) if returns_input else ()
-    return Action(name, operands, aliases=every, chain=chain, maybe=returns_input, opaque=opaque)
+    return Action(
+        name,
+        operands,
+        aliases=tuple((ALL, i) for i in range(len(operands))) if returns_input else (),
+        chains=frozenset().union(*(action.chains for _, action in inside)),
+        maybe=returns_input,
+        approximation=next((action.approximation for _, action in inside if action.approximation), None),
+    )
 
 
 def _returns_placeholder(graph_module: torch.fx.GraphModule) -> bool:
@@ -209,12 +258,12 @@ def _is_module(node: Node) -> bool:
 
 
 def _nodes(value: Any) -> Iterator[Node]:
-    """The nodes in an argument, in order, those inside lists, tuples and dictionaries too."""
+    """The nodes in an argument, in order, those inside lists, tuples and dictionaries (by key) too."""
     if isinstance(value, Node):
         yield value
     elif isinstance(value, (list, tuple)):
         for item in value:
             yield from _nodes(item)
     elif isinstance(value, dict):
-        for item in value.values():
+        for _, item in sorted(value.items()):
             yield from _nodes(item)

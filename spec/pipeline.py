@@ -74,7 +74,7 @@ def as_pair(result: Any) -> tuple[torch.fx.GraphModule, ExportGraphSignature]:
         return result
     raise TypeError(
         f"the pass returned {type(result).__name__}, expected an ExportedProgram or a pair "
-        "(GraphModule, ExportGraphSignature)"
+        "(GraphModule, ExportGraphSignature); of a class or a factory, name what it makes"
     )
 
 

@@ -17,10 +17,6 @@ Size = Any
 """An int, or a sympy expression over the export's symbols."""
 
 
-class BadInput(ValueError):
-    """An input that cannot be judged at all. Its message is one sentence: what was found, and what to do."""
-
-
 class Role(Enum):
     """What an input is."""
 
@@ -141,7 +137,7 @@ class Step:
         results: what it returns.
         writes: positions of the operands that it writes.
         contents: what results and written regions contain.
-        chain: the chain of effects that it takes part in.
+        chains: the chains of effects that it takes part in.
         reads: it looks at its operands' elements, and not at their shapes alone.
         in_place: what it writes is just what `symbol`, its functional variant, returns.
         pointwise: element i of what it writes depends on elements i of its operands alone.
@@ -160,7 +156,7 @@ class Step:
     results: tuple[Result, ...]
     writes: tuple[int, ...] = ()
     contents: Contents = Contents.FUNCTION
-    chain: Chain | None = None
+    chains: frozenset[Chain] = frozenset()
     reads: bool = True
     in_place: bool = False
     pointwise: bool = False
@@ -196,12 +192,14 @@ class Output:
 
 @dataclass(frozen=True)
 class Program:
-    """A graph as a sequence of steps. `ranges` gives the export's bounds of each symbol, by name."""
+    """A graph as a sequence of steps. `ranges` gives the export's bounds of each symbol, by name; `input_specs` spells
+    what the signature says of each input."""
 
     inputs: tuple[Input, ...]
     steps: tuple[Step, ...]
     outputs: tuple[Output, ...]
     ranges: dict[str, tuple[int, int | None]] = field(default_factory=dict)
+    input_specs: tuple[str, ...] = ()
 
     @property
     def targets(self) -> dict[str, Output]:

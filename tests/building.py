@@ -40,7 +40,7 @@ class Builder:
 
     def parameter(self, name: str, *shape: int) -> Node:
         """A parameter."""
-        self.state[name] = torch.ones(shape)
+        self.state[name] = torch.nn.Parameter(torch.ones(shape), requires_grad=False)
         return self._placeholder(name, self.state[name], InputSpec(InputKind.PARAMETER, TensorArgument(name), name))
 
     def input(self, name: str, *shape: int, dtype: torch.dtype = torch.float32) -> Node:

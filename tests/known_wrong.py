@@ -10,8 +10,9 @@ from torch.export.graph_signature import OutputKind, OutputSpec, TensorArgument
 from torch.fx import GraphModule, Node
 
 from copyproof.impl import reference_pass
-from copyproof.impl.insertion import MUTATIONS, insert_copy, mutated, rename_outputs
+from copyproof.impl.insertion import insert_copy, mutated, rename_outputs
 from copyproof.spec.graph import action_of
+from copyproof.spec.signature import MUTATIONS
 
 Rewritten = tuple[GraphModule, ExportGraphSignature]
 

@@ -170,7 +170,7 @@ def test_edge_program_given_as_the_model_is_one_sentence(models: Path, tmp_path:
 def test_archive_that_holds_something_else_is_one_sentence(tmp_path: Path) -> None:
     file = tmp_path / "model.pt2"
     torch.save({"weights": torch.ones(2)}, file)
-    assert "cannot be loaded" in sentence(run("prove", file))
+    assert "is no exported program" in sentence(run("prove", file))
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+from copy import deepcopy
 from typing import Any
 
 import torch
@@ -15,7 +16,6 @@ from copyproof.impl import end_placement, reference_pass
 from copyproof.spec.effects import EXECUTORCH
 from copyproof.spec.obligations import Verdict
 from copyproof.verify import prove, prove_pass
-from copyproof.verify.prover import apply
 from copyproof.verify.witness import witness
 
 from .building import Builder, aten
@@ -104,7 +104,7 @@ def test_reference_pass_is_proved_and_runs_as_the_original_on_functional_program
 ) -> None:
     report = prove_pass(program, reference_pass)
     assert report.strict_verdict is Verdict.PROVED, report
-    result: Any = apply(reference_pass, program)
+    result: Any = reference_pass(deepcopy(program))
     seen = witness(program, *result, EXECUTORCH, ())
     assert seen.ran and not seen.differs, seen.lines
 
@@ -116,7 +116,7 @@ def test_no_placement_of_a_program_with_in_place_steps_is_refuted(program: Expor
         report = prove_pass(program, write_back_pass)
         assert report.verdict is not Verdict.REFUTED, report
         if report.verdict is Verdict.PROVED:
-            result: Any = apply(write_back_pass, program)
+            result: Any = write_back_pass(deepcopy(program))
             seen = witness(program, *result, EXECUTORCH, ())
             assert not seen.differs, seen.lines
 
@@ -126,7 +126,7 @@ def test_no_placement_of_a_program_with_in_place_steps_is_refuted(program: Expor
 def test_what_is_proved_runs_as_the_original_wherever_the_copies_stand(
     program: ExportedProgram, data: st.DataObject
 ) -> None:
-    rewritten: Any = apply(reference_pass, program)
+    rewritten: Any = reference_pass(deepcopy(program))
     graph = rewritten[0].graph
     copies = [n for n in graph.nodes if n.target is aten.copy_.default and n.name not in _names(program)]
     for copy in copies:
@@ -156,7 +156,7 @@ def test_random_programs_reach_refutations_too() -> None:
     build = Builder()
     b, x = build.buffer("b0", 4), build.input("x", 4)
     program = build.returns(build(aten.mul.Tensor, b, 2.0), b0=x)
-    rewritten: Any = apply(reference_pass, program)
+    rewritten: Any = reference_pass(deepcopy(program))
     copy = next(n for n in rewritten[0].graph.nodes if n.target is aten.copy_.default)
     next(n for n in rewritten[0].graph.nodes if n.target is aten.mul.Tensor).prepend(copy)
     rewritten[0].recompile()

@@ -5,7 +5,7 @@ Open `prover.py` first: `prove` and `prove_pass`. `frontend.py` reads graphs, `e
 `explain.py` and `witness.py` make a refutation one that can be read and seen.
 """
 
-from copyproof.spec.program import BadInput
+from copyproof.spec.errors import BadInput
 from copyproof.verify.prover import prove, prove_pass
 from copyproof.verify.verdicts import Conflict, Finding, Report
 

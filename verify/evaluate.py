@@ -7,6 +7,7 @@ the memory one is the rewritten graph evaluated as it will be lowered.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from copyproof.spec.effects import Chain, Contents
@@ -60,7 +61,8 @@ class Version:
 
 @dataclass(frozen=True)
 class Located:
-    """A value: its region (None: some unknown part), what it held when it was named, and by which step."""
+    """A value: its region, what it held when it was named, and by which step. Where only contents say which part of
+    the storage it is, the region is None and `place` is what decides."""
 
     storage: Storage
     region: Region | None
@@ -68,6 +70,7 @@ class Located:
     content: Content
     step: int
     maybe: tuple[tuple[Storage, int], ...] = ()
+    place: Content = ""
 
 
 @dataclass(frozen=True)
@@ -128,15 +131,16 @@ class Trace:
     storages: list[Storage] = field(default_factory=list)
 
 
-def evaluate(program: Program, prefix: str) -> Trace:
+def evaluate(program: Program, prefix: str, inputs: Mapping[str, Content] | None = None) -> Trace:
     """Runs `program` over uninterpreted contents.
 
     Args:
         program: the program model, already lowered.
-        prefix: begins the names of what it defines; input contents are `in!NAME` whatever the prefix.
+        prefix: begins the names of what it defines.
+        inputs: what inputs hold, by placeholder name; the others hold `in!NAME`.
     """
     ranges = tuple((name, lower, upper) for name, (lower, upper) in sorted(program.ranges.items()))
-    return _Evaluator(program, Trace(prefix, ranges)).run()
+    return _Evaluator(program, Trace(prefix, ranges), inputs or {}).run()
 
 
 def copied(source: TensorType | None, into: TensorType) -> str | None:
@@ -148,8 +152,9 @@ def copied(source: TensorType | None, into: TensorType) -> str | None:
 
 
 class _Evaluator:
-    def __init__(self, program: Program, trace: Trace) -> None:
+    def __init__(self, program: Program, trace: Trace, inputs: Mapping[str, Content]) -> None:
         self.program = program
+        self.inputs = inputs
         self.trace = trace
         self.tokens: dict[Chain, Content] = {chain: f"in!{chain.name}" for chain in Chain}
         self.defined: dict[tuple[str, tuple[Content, ...]], Content] = {}
@@ -176,7 +181,7 @@ class _Evaluator:
 
     def _input(self, placeholder: Input) -> None:
         value = Value(placeholder.name)
-        content = f"in!{placeholder.name}"
+        content = self.inputs.get(placeholder.name, f"in!{placeholder.name}")
         if "#" in placeholder.target and placeholder.role is Role.CONSTANT:
             content += f"!{placeholder.target}"
         if placeholder.type is None:
@@ -195,11 +200,11 @@ class _Evaluator:
         reason = step.opaque or step.untyped
         signature = self._signature(step)
         extra: list[Content] = [f"uninitialised!{step.name}"] if step.uninitialised else []
-        if step.chain is not None:
-            extra.append(self.tokens[step.chain])
-            self.tokens[step.chain] = self._define(
-                f"{step.name}!{step.chain.name}", f"{signature}!token", [*contents, *extra]
-            )
+        for chain in sorted(step.chains, key=lambda c: c.name):
+            extra.append(self.tokens[chain])
+        for chain in step.chains:
+            token = f"{signature}!{chain.name}"
+            self.tokens[chain] = self._define(f"{step.name}!{chain.name}", token, [*contents, *extra])
         if reason and step.opaque:
             for value in step.operands:
                 self._havoc_storages(index, step.name, value, reason)
@@ -282,9 +287,13 @@ class _Evaluator:
             storage.versions.append(Version(written, located.region, written, index))
             return
         before = storage.versions[-1].content
-        where = located.region if located.region is not None else f"part {name}"
-        after = self._define(f"{name}!{storage.name}", f"write[{where}]", [before, written])
+        where = self._place_of(located)
+        after = self._define(f"{name}!{storage.name}", "write", [before, written, where])
         storage.versions.append(Version(after, located.region, written, index))
+
+    def _place_of(self, located: Located) -> Content:
+        """What says which elements of the storage a value is: its region in the storage's layout, or a content."""
+        return located.place or f"place!{located.region} of {located.storage.whole}"
 
     def _result(
         self,
@@ -347,16 +356,15 @@ class _Evaluator:
             region = base.region
         elif base.region is not None and base.region == region_of(base.type):
             region = region_of(result.type)
-        located = Located(base.storage, region, result.type, "", index, base.maybe)
+        place = ""
         if region is None or _depends_on_data(region):
-            # Where the view lies is not known here, or only by the contents of other tensors: what it holds is a
-            # function of the base's contents, now, and of its other operands.
+            # Where the view lies is not known here, or only by the contents of other tensors.
             region = None
-            operands = [self._contents(base, index), *contents]
-            content = self._define(f"{step.name}", f"{signature}->view", operands)
-        else:
-            content = self._contents(located, index)
-        self.trace.values[value] = Located(base.storage, region, result.type, content, index, base.maybe)
+            symbol = f"{signature}#{value.index}->{result.type.spelled} place"
+            place = self._define(f"{value}@", symbol, [self._place_of(base), *contents])
+        located = Located(base.storage, region, result.type, "", index, base.maybe, place)
+        content = self._contents(located, index)
+        self.trace.values[value] = Located(base.storage, region, result.type, content, index, base.maybe, place)
 
     def _operand(self, index: int, step: Step, operand: int, value: Value) -> Content:
         """What the step sees in an operand; a look that only makes a view, or only asks for a copy's shape, is no
@@ -370,7 +378,9 @@ class _Evaluator:
     def _read(self, index: int, name: str, operand: int, value: Value) -> Content:
         located = self.trace.values.get(value)
         if located is None:
-            return self.trace.numbers.get(value, f"number!{value}")
+            if value not in self.trace.numbers:
+                self.trace.numbers[value] = self._havoc(str(value), f"{value} is no tensor or number that has a model")
+            return self.trace.numbers[value]
         seen = self._contents(located, index)
         self.trace.reads.append(Read(index, name, operand, value, located, seen))
         return seen
@@ -383,9 +393,7 @@ class _Evaluator:
                 return self._havoc(f"{located.storage.name}@{index}", reason)
         storage = located.storage
         if located.region is None:
-            if storage.versions[-1].step <= located.step:
-                return located.content
-            return self._havoc(f"{storage.name}@{index}", f"which part of {storage.name} is read is not modelled")
+            return self._define(f"{storage.name}@{index}", "read", [storage.versions[-1].content, located.place])
         for version in reversed(storage.versions):
             if located.region == storage.whole:
                 return version.content
@@ -396,7 +404,7 @@ class _Evaluator:
                 return version.written
             if how is Relation.OVERLAPPING:
                 break
-        return self._define(f"{storage.name}@{index}", f"read[{located.region}]", [version.content])
+        return self._define(f"{storage.name}@{index}", "read", [version.content, self._place_of(located)])
 
     def _define(self, name: str, symbol: str, operands: list[Content]) -> Content:
         key = (symbol, tuple(operands))

@@ -102,6 +102,11 @@ def frame_reason(pair: Pair, name: str) -> str:
 
 def signature_reason(pair: Pair, index: int, what: str) -> str:
     """What is wrong with the signature at an index."""
+    if what == "input":
+        specs = pair.rewritten.input_specs
+        found = specs[index] if index < len(specs) else "missing"
+        wanted = pair.original.input_specs[index] if index < len(pair.original.input_specs) else "missing"
+        return f"input spec {index} is {found}, the original's is {wanted}"
     count = (len(pair.original.outputs), len(pair.rewritten.outputs))
     if what == "count":
         return f"the rewritten graph has {count[1]} outputs and specs, the original {count[0]}"
@@ -134,6 +139,9 @@ def _label(read: Read) -> str:
 def _right(pair: Pair, write: Write, read: Read) -> str:
     """What would have been right: the earliest legal step of the write-back."""
     if read.name == "output":
+        before = pair.original.outputs[read.operand].node_name if read.operand < len(pair.original.outputs) else ""
+        if before and before != pair.rewritten.outputs[read.operand].node_name and before in pair.original_steps:
+            return f"output {read.operand} should return {before}"
         return f"clone {read.value} before {write.name} and return the clone: a user output is read after the last step"
     stale = [
         r

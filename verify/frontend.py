@@ -6,15 +6,21 @@ pass inserted, so that wrong metadata cannot hide a wrong program.
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Mapping
+import operator
+from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any
 
 import torch
+from torch._subclasses.fake_tensor import (
+    DataDependentOutputException,
+    DynamicOutputShapeException,
+    UnsupportedOperatorException,
+)
 from torch.export import ExportedProgram, ExportGraphSignature
-from torch.export.graph_signature import InputKind, OutputKind
-from torch.fx import GraphModule, Node
+from torch.export.graph_signature import InputKind, InputSpec, OutputKind
+from torch.fx import Graph, GraphModule, Node
 from torch.utils import _pytree as pytree
 
 from copyproof.spec.effects import (
@@ -26,17 +32,18 @@ from copyproof.spec.effects import (
     same_order,
     uninitialised,
 )
+from copyproof.spec.errors import BadInput
 from copyproof.spec.graph import (
     ALL,
     Action,
     action_of,
+    graph_of,
     is_lowered_view,
     is_scalar,
     lowered_base,
     overload_of,
 )
 from copyproof.spec.program import (
-    BadInput,
     Input,
     Output,
     Program,
@@ -47,6 +54,8 @@ from copyproof.spec.program import (
     TensorType,
     Value,
 )
+from copyproof.spec.signature import MUTATIONS, mutated_placeholder
+from copyproof.verify.spelling import attribute, digest_of, same_call, spelled
 
 _ROLES = {
     InputKind.USER_INPUT: Role.USER_INPUT,
@@ -66,7 +75,7 @@ def original_programs_of(exported: ExportedProgram, profile: Profile) -> tuple[P
     Raises:
         BadInput: a node of the graph is no call, or the signature does not fit the graph.
     """
-    reader = _Reader(exported, exported.graph_module, exported.graph_signature, NO_LOWERING, {})
+    reader = Reader(exported, exported.graph_module, exported.graph_signature, NO_LOWERING, {})
     functional = reader.program()
     if any(step.writes for step in functional.steps):
         return functional, functional
@@ -100,10 +109,12 @@ def rewritten_program_of(
             "a write-back pass must keep them all, in order"
         )
     trusted = {node.name: node for node in original.graph.nodes}
-    return _Reader(original, graph_module, signature, profile, trusted).program()
+    return Reader(original, graph_module, signature, profile, trusted).program()
 
 
-class _Reader:
+class Reader:
+    """Reads one graph. `trusted` are the original's nodes by name; `spell` gives the symbol of a call."""
+
     def __init__(
         self,
         original: ExportedProgram,
@@ -111,32 +122,32 @@ class _Reader:
         signature: ExportGraphSignature,
         profile: Profile,
         trusted: Mapping[str, Node],
+        spell: Callable[[str, Node, torch._ops.OpOverload | None], str] | None = None,
     ) -> None:
+        self.spell = spell or spelled
         self.original = original
         self.graph_module = graph_module
-        self.graph = graph_module.graph
+        self.graph = graph_of(graph_module)
         self.signature = signature
         self.profile = profile
         self.trusted = trusted
+        self.names: set[str] = set()
         self.vals: dict[Node, Any] = {}
         self.unchanged: set[Node] = set()
         self.values: dict[Node, Value] = {}
-        output = self.graph.output_node()
-        self.returned = set(output.all_input_nodes)
-        self.output_values = list(output.args[0])  # type: ignore[arg-type]
+        self.paths: dict[Node, tuple[Node, tuple[int, ...]]] = {}
+        self.constants: dict[tuple[Any, ...], Value] = {}
+        self.output_values = _returned(self.graph)
+        self.returned = {value for value in self.output_values if isinstance(value, Node)}
 
     def program(self) -> Program:
         inputs: list[Input] = []
         steps: list[Step] = []
-        specs = {spec.arg.name: spec for spec in self.original.graph_signature.input_specs}
+        specs = {getattr(spec.arg, "name", ""): spec for spec in self.original.graph_signature.input_specs}
         for node in self.graph.nodes:
             if node.op == "output":
                 break
-            for operand in node.all_input_nodes:
-                if operand not in self.values:
-                    raise BadInput(
-                        f"node {node.name} uses {operand.name} before it is defined; the graph is no program"
-                    )
+            self._check(node)
             self.vals[node] = self._val(node)
             self.values[node] = Value(node.name)
             if node.op == "placeholder":
@@ -145,26 +156,53 @@ class _Reader:
                 target = spec.target if spec and spec.target else node.name
                 inputs.append(Input(node.name, role, target, tensor_type(self.vals[node])))
             elif node.op == "get_attr":
-                target = f"{node.target}#{_module_text(self._attribute(node))}"
-                inputs.append(Input(node.name, Role.CONSTANT, target, tensor_type(self.vals[node])))
-            elif node.op == "call_function":
+                self._constant(node, inputs)
+            else:
                 step = self._step(node)
                 if step is not None:
                     steps.append(step)
-            else:
-                raise BadInput(
-                    f"node {node.name} is a {node.op}; a write-back pass works on the flat graphs of torch.export"
-                )
-        return Program(tuple(inputs), tuple(steps), self._outputs(), self._ranges())
+        spelled_specs = tuple(_spec_text(spec) for spec in self.signature.input_specs)
+        return Program(tuple(inputs), tuple(steps), self._outputs(), self._ranges(), spelled_specs)
+
+    def _check(self, node: Node) -> None:
+        """Raises BadInput where a node can be no part of a program."""
+        if node.op not in ("placeholder", "get_attr", "call_function"):
+            raise BadInput(
+                f"node {node.name} is a {node.op}; a write-back pass works on the flat graphs of torch.export"
+            )
+        if node.name in self.names:
+            raise BadInput(f"two nodes of the graph are named {node.name}; lint the graph")
+        self.names.add(node.name)
+        for operand in node.all_input_nodes:
+            if operand not in self.values:
+                raise BadInput(f"node {node.name} uses {operand.name} before it is defined; the graph is no program")
+        if isinstance(node.target, torch._ops.OpOverloadPacket):
+            raise BadInput(f"node {node.name} calls {node.target} without an overload; name it, as .default")
+
+    def _constant(self, node: Node, inputs: list[Input]) -> None:
+        """A constant that the graph holds itself; nodes that name the same memory name the same constant."""
+        held = attribute(self.graph_module, str(node.target))
+        if held is None:
+            raise BadInput(f"node {node.name} names {node.target}, which the graph module does not have")
+        if isinstance(held, torch.Tensor):
+            place = (held.untyped_storage().data_ptr(), held.storage_offset(), held.shape, held.stride(), held.dtype)
+            known = self.constants.setdefault(place, Value(node.name))
+            if known != Value(node.name):
+                self.values[node] = known
+                return
+            if any(p[0] == place[0] and p != place for p in self.constants if place[0]):
+                raise BadInput(f"the constant {node.target} shares memory with another one; clone it")
+        inputs.append(Input(node.name, Role.CONSTANT, f"{node.target}#{digest_of(held)}", tensor_type(self.vals[node])))
 
     def _outputs(self) -> tuple[Output, ...]:
-        by_target = {s.target: s.arg.name for s in self.original.graph_signature.input_specs if s.target}
         outputs = []
         specs = self.signature.output_specs
         for index in range(max(len(specs), len(self.output_values))):
             spec = specs[index] if index < len(specs) else None
             node = self.output_values[index] if index < len(self.output_values) else None
-            target = by_target.get(spec.target or "", spec.target) if spec else None
+            target = mutated_placeholder(spec, self.original.graph_signature) if spec else None
+            if spec is not None and target is None and spec.kind in MUTATIONS:
+                target = f"no input ({spec.target})"
             outputs.append(
                 Output(
                     self.values[node] if isinstance(node, Node) else None,
@@ -191,24 +229,21 @@ class _Reader:
         if is_lowered_view(node, self.profile, self.returned):
             return self.lowered_step(node, self.profile)
         action = action_of(node)
-        if action.name == "getitem":
-            owner, index = node.args[0], node.args[1]
-            if isinstance(owner, Node) and isinstance(index, int):
-                self.values[node] = Value(owner.name, index)
-                return None
+        if action.name == "getitem" and self._item(node):
+            return None
         overload = overload_of(node.target)
         plain = functional_name(action.name)
         in_place = plain != action.name and action.writes == (0,)
-        vals = self.vals[node]
-        listed = list(vals) if isinstance(vals, (list, tuple)) else [vals]
+        leaves = _leaves(self.vals[node])
+        several = overload is None or len(overload._schema.returns) > 1
         return Step(
             node.name,
-            _spell(plain if in_place else action.name, node, overload),
+            self.spell(plain if in_place else action.name, node, overload),
             tuple(self.values[operand] for operand in action.operands),
-            tuple(self._result(action, index, val) for index, val in enumerate(listed)),
+            tuple(self._result(action, path[0] if path and several else 0, val) for path, val in leaves),
             action.writes,
             action.contents,
-            action.chain,
+            action.chains,
             reads=reads_contents(action.name),
             in_place=in_place,
             pointwise=overload is not None and torch.Tag.pointwise in overload.tags,
@@ -239,41 +274,72 @@ class _Reader:
             return Result(kind, maybe=bases)
         return Result(kind, bases[0], same_region=positions[0] in action.writes or same_order(action.name))
 
+    def _item(self, node: Node) -> bool:
+        """Resolves an item of a step's results to the value that it is; False where it is none."""
+        owner, index = node.args[0], node.args[1]
+        if not isinstance(owner, Node) or not isinstance(index, int) or isinstance(index, bool):
+            return False
+        root, path = self.paths.get(owner, (owner, ()))
+        inner = self.vals[owner]
+        if not isinstance(inner, (list, tuple)) or not -len(inner) <= index < len(inner):
+            return False
+        path = (*path, index % len(inner))
+        self.paths[node] = (root, path)
+        self.vals[node] = inner[index]
+        flat = [leaf for leaf, _ in _leaves(self.vals[root])]
+        if path in flat:
+            self.values[node] = Value(self.values[root].name, flat.index(path))
+        return True
+
+    def _same(self, known: Node, node: Node) -> bool:
+        """Whether a node of the rewritten graph is the call, or names the constant, that the original's is."""
+        if known.op == node.op == "get_attr":
+            before = attribute(self.original.graph_module, str(known.target))
+            return digest_of(before) == digest_of(attribute(self.graph_module, str(node.target)))
+        return same_call(known, node)
+
     def _untyped(self, node: Node) -> str | None:
         if self.vals[node] is None and node.users:
             return f"{node.name} has no type: it cannot be run on fake tensors, and its meta['val'] is missing"
         return None
 
     def _val(self, node: Node) -> Any:
-        """What `node` returns, as fake tensors."""
+        """What `node` returns, as fake tensors and symbolic numbers.
+
+        Raises:
+            BadInput: it cannot run on its operands.
+        """
         known = self.trusted.get(node.name)
-        same = known is not None and _same_call(known, node) and self.unchanged.issuperset(node.all_input_nodes)
+        same = known is not None and self._same(known, node) and self.unchanged.issuperset(node.all_input_nodes)
         if not self.trusted or same:
             self.unchanged.add(node)
             val = (known or node).meta.get("val")
-            if val is None and node.op in ("placeholder", "get_attr"):
-                return self._attribute(node)
-            return val
+            return attribute(self.graph_module, str(node.target)) if val is None and node.op == "get_attr" else val
         if node.op != "call_function":
-            return self._attribute(node) if node.op == "get_attr" else node.meta.get("val")
-        args, kwargs = pytree.tree_map_only(Node, lambda n: self.vals.get(n), (node.args, node.kwargs))
-        tensors = [v for v in pytree.tree_leaves((args, kwargs)) if isinstance(v, torch.Tensor)]
-        mode = next((v.fake_mode for v in tensors if hasattr(v, "fake_mode")), None)
-        if mode is None:
-            return node.meta.get("val")
-        try:
-            with mode:
-                return node.target(*args, **kwargs)  # type: ignore[operator]
-        except Exception:  # an operator without a fake kernel: its own metadata is all there is
-            return node.meta.get("val")
-
-    def _attribute(self, node: Node) -> Any:
-        if node.op != "get_attr":
+            return attribute(self.graph_module, str(node.target)) if node.op == "get_attr" else node.meta.get("val")
+        if node.target is operator.getitem:
             return None
-        owner: Any = self.graph_module
-        for part in str(node.target).split("."):
-            owner = getattr(owner, part, None)
-        return owner
+        args, kwargs = pytree.tree_map_only(Node, lambda n: self.vals.get(n), (node.args, node.kwargs))
+        leaves = pytree.tree_leaves((args, kwargs))
+        mode = next((v.fake_mode for v in leaves if hasattr(v, "fake_mode")), None)
+        if isinstance(node.target, torch._ops.HigherOrderOperator):
+            return node.meta.get("val")
+        if mode is None and any(isinstance(v, torch.Tensor) for v in leaves):
+            return node.meta.get("val")
+        if mode is not None:
+            held = lambda v: v if hasattr(v, "fake_mode") else mode.from_tensor(v)  # noqa: E731
+            args, kwargs = pytree.tree_map_only(torch.Tensor, held, (args, kwargs))
+        try:
+            with torch.no_grad(), mode or nullcontext():
+                return node.target(*args, **kwargs)  # type: ignore[operator]
+        except (UnsupportedOperatorException, DynamicOutputShapeException, DataDependentOutputException):
+            return node.meta.get("val") if isinstance(node.meta.get("val"), torch.Tensor) else None
+        except NotImplementedError:
+            return node.meta.get("val") if isinstance(node.meta.get("val"), torch.Tensor) else None
+        except Exception as error:
+            if any(v is None for v in pytree.tree_leaves([self.vals[n] for n in node.all_input_nodes])):
+                return None
+            raise BadInput(f"node {node.name} cannot run: {(str(error).splitlines() or [''])[0]}") from error
 
 
 def tensor_type(val: Any) -> TensorType | None:
@@ -285,7 +351,7 @@ def tensor_type(val: Any) -> TensorType | None:
         tuple(_plain(s) for s in val.stride()),
         _plain(val.storage_offset()),
         val.element_size(),
-        str(val.dtype).removeprefix("torch."),
+        str(val.dtype).removeprefix("torch.") + ("~conj" if val.is_conj() else "") + ("~neg" if val.is_neg() else ""),
     )
 
 
@@ -308,77 +374,24 @@ def _size(val: Any) -> Size:
     return expression
 
 
-def _same_call(a: Node, b: Node) -> bool:
-    """Whether two nodes of two graphs are the same call on operands of the same names, however they spell it."""
-    if a.op != b.op or (a.op != "get_attr" and a.target != b.target):
-        return False
-    if repr((a.args, a.kwargs)) == repr((b.args, b.kwargs)):
-        return True
-    overload = overload_of(a.target)
-    return overload is not None and (
-        _spell("", a, overload) == _spell("", b, overload)
-        and [n.name for n in action_of(a).operands] == [n.name for n in action_of(b).operands]
-    )
+def _leaves(val: Any, path: tuple[int, ...] = ()) -> list[tuple[tuple[int, ...], Any]]:
+    """The tensors and numbers that a node returns, each with its path into lists and tuples."""
+    if not isinstance(val, (list, tuple)):
+        return [(path, val)]
+    return [leaf for i, inner in enumerate(val) for leaf in _leaves(inner, (*path, i))]
 
 
-def _spell(name: str, node: Node, overload: torch._ops.OpOverload | None) -> str:
-    """The symbol of a call: operator and attributes, `%` where an operand stands, defaults filled in."""
-    owner = node.graph.owning_module
-    if overload is None:
-        args = [_attribute_text(a, owner) for a in node.args]
-        args += [f"{k}={_attribute_text(v, owner)}" for k, v in sorted(node.kwargs.items())]
-        return f"{name}({','.join(args)})"
-    parts = []
-    for index, argument in enumerate(overload._schema.arguments):
-        if index < len(node.args):
-            value = node.args[index]
-        elif argument.name in node.kwargs:
-            value = node.kwargs[argument.name]
-        elif argument.has_default_value():
-            value = argument.default_value
-        else:
-            value = None
-        parts.append(_attribute_text(value, owner))
-    return f"{name}({','.join(parts)})"
+def _returned(graph: Graph) -> list[Any]:
+    """What the output node returns.
+
+    Raises:
+        BadInput: there is no output node, or it returns no tuple.
+    """
+    outputs = [node for node in graph.nodes if node.op == "output"]
+    if len(outputs) != 1 or not outputs[0].args or not isinstance(outputs[0].args[0], (list, tuple)):
+        raise BadInput("the graph does not end in one output node that returns a tuple, as exported graphs do")
+    return list(outputs[0].args[0])
 
 
-def _attribute_text(value: Any, owner: Any) -> str:
-    if isinstance(value, Node):
-        if value.op == "get_attr" and owner is not None:
-            module: Any = owner
-            for part in str(value.target).split("."):
-                module = getattr(module, part)
-            if not isinstance(module, torch.Tensor):
-                return _module_text(module)
-        return "%"
-    if isinstance(value, (list, tuple)):
-        return f"[{','.join(_attribute_text(v, owner) for v in value)}]"
-    if isinstance(value, dict):
-        return "{" + ",".join(f"{k}:{_attribute_text(v, owner)}" for k, v in sorted(value.items())) + "}"
-    if isinstance(value, torch.fx.GraphModule):
-        return _module_text(value)
-    return repr(value)
-
-
-def _module_text(module: Any) -> str:
-    """A digest of a subgraph's structure and constants, or of a delegate's payload."""
-    digest = hashlib.sha256()
-    if isinstance(module, torch.fx.GraphModule):
-        number = {node: str(i) for i, node in enumerate(module.graph.nodes)}
-        for node in module.graph.nodes:
-            args = pytree.tree_map_only(Node, lambda n: number[n], (node.args, node.kwargs))
-            target = "" if node.op in ("placeholder", "output") else str(node.target)
-            digest.update(f"{node.op} {target} {args}\n".encode())
-            if node.op == "get_attr":
-                inner: Any = module
-                for part in str(node.target).split("."):
-                    inner = getattr(inner, part)
-                digest.update(_module_text(inner).encode())
-    elif isinstance(module, torch.Tensor):
-        digest.update(repr((module.shape, module.dtype, module.stride())).encode())
-        digest.update(module.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes())
-    elif isinstance(payload := getattr(module, "processed_bytes", None), bytes):
-        digest.update(payload)
-    else:
-        return f"object{id(module)}"
-    return digest.hexdigest()[:16]
+def _spec_text(spec: InputSpec) -> str:
+    return f"{spec.kind.name} {getattr(spec.arg, 'name', '')} {spec.target} {spec.persistent}"

@@ -10,6 +10,7 @@ from torch.fx import GraphModule
 
 from copyproof.spec.effects import Profile
 from copyproof.spec.program import Output, Program, Role, Step, Value
+from copyproof.verify.arithmetic import Relation, relation
 from copyproof.verify.evaluate import Content, Definition, Read, Trace, Write, copied, evaluate
 from copyproof.verify.frontend import original_programs_of, rewritten_program_of
 
@@ -88,6 +89,19 @@ class Pair:
     def write_backs(self) -> list[Write]:
         """The writes into inputs that the pass inserted."""
         return [w for w in self.memory.writes if not w.storage.fresh and self.inserted(w.name)]
+
+    def most_writes(self, target: str) -> int:
+        """How many write-backs may write the same element of a target; parts that are disjoint count apart."""
+        writes = [write for write in self.write_backs if write.storage.name == target]
+
+        def meet(a: Write, b: Write) -> bool:
+            if a.region is None or b.region is None:
+                return True
+            return relation(a.region, b.region, self.memory.ranges) is not Relation.DISJOINT
+
+        return max(
+            (1 + sum(meet(write, other) for other in writes if other is not write) for write in writes), default=0
+        )
 
     @cached_property
     def reads_of(self) -> dict[str, list[Read]]:

@@ -13,16 +13,15 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any
 
-import torch
 from torch.export import ExportedProgram, ExportGraphSignature
-from torch.export.graph_signature import InputKind
 from torch.fx import GraphModule
 
 from copyproof.spec.effects import EXECUTORCH, Profile
+from copyproof.spec.errors import BadInput, first_line
 from copyproof.spec.obligations import Obligation, Verdict
 from copyproof.spec.pipeline import as_pair
-from copyproof.spec.program import BadInput
 from copyproof.verify import explain, quality, safety
+from copyproof.verify.contents import changed_contents, shared_memory
 from copyproof.verify.pair import Pair, pair_of
 from copyproof.verify.solver import Answer, Case, Theory
 from copyproof.verify.verdicts import Conflict, Finding, Report
@@ -50,44 +49,12 @@ def prove(
         keep_queries: a folder where each query is kept as an SMT-LIB 2 file.
 
     Raises:
-        BadInput: the two cannot be compared (other placeholders), the rewritten graph uses a value before it is
-            defined, or the original writes into an input that its signature does not list as mutated.
+        BadInput: the two cannot be compared (other placeholders), the rewritten graph is no program (it uses a value
+            before it is defined, or a node cannot run), or the original writes into an input that its signature does
+            not list as mutated.
     """
-    started = perf_counter()
-    try:
-        graph_module, signature = as_pair(rewritten)
-    except TypeError as error:
-        raise BadInput(str(error)) from error
-    pair = pair_of(original, graph_module, signature, profile)
-    _require_functional(pair)
-    theory = Theory(pair.definitions, timeout, keep_queries)
-    findings = [_Question(pair, theory, obligation).finding() for obligation in Obligation if obligation.safety]
-    findings += [_earliest(pair, theory), _lifetime(pair, theory)]
-    shared = _shared_storage(original, pair)
-    if isinstance(rewritten, ExportedProgram):
-        findings = _check_contents(original, rewritten, findings)
-    seen: Witness | None = None
-    if any(f.verdict is not Verdict.PROVED for f in findings if f.obligation.safety):
-        watch = {
-            (read.name, read.operand)
-            for write in pair.write_backs
-            for read in pair.reads_of.get(write.storage.name, ())
-            if read.step > write.step and read.name != "output"
-        }
-        seen = witness(original, graph_module, signature, profile, watch)
-        findings = [_weighed(f, seen) for f in findings]
-    if shared:
-        findings = [_doubted(f, shared) for f in findings]
-    statistics = {
-        "steps": len(pair.rewritten.steps),
-        "inputs": len(pair.rewritten.inputs),
-        "targets": len(pair.targets),
-        "write_backs": len(pair.write_backs),
-        "definitions": len(pair.definitions),
-        "seconds": round(perf_counter() - started, 4),
-    }
-    approximations = tuple(dict.fromkeys([*pair.functional.approximations, *pair.memory.approximations]))
-    return Report(tuple(findings), approximations, statistics, seen.lines if seen is not None else ())
+    carried = rewritten if isinstance(rewritten, ExportedProgram) else None
+    return _prove(original, rewritten, carried, profile, timeout, keep_queries)
 
 
 def prove_pass(
@@ -101,37 +68,68 @@ def prove_pass(
     """Runs `write_back_pass` on a copy of `original` and proves the result; arguments as of `prove`.
 
     Raises:
-        BadInput: the pass raises, or returns something that is no rewritten graph.
+        BadInput: as `prove`; and the pass raises, or returns something that is no rewritten graph.
     """
-    return prove(
-        original,
-        apply(write_back_pass, original),
-        profile=profile,
-        timeout=timeout,
-        keep_queries=keep_queries,
-    )
-
-
-def apply(write_back_pass: Callable[[ExportedProgram], Any], original: ExportedProgram) -> Rewritten:
-    """What a pass makes of a copy of `original`.
-
-    Raises:
-        BadInput: the pass raises, or returns something that is no rewritten graph.
-    """
+    _require_program(original)
+    given = deepcopy(original)
     name = getattr(write_back_pass, "__name__", repr(write_back_pass))
     try:
-        result = write_back_pass(deepcopy(original))
-    except Exception as error:
-        text = str(error).strip().splitlines()
+        result = write_back_pass(given)
+    except (Exception, SystemExit) as error:
         raise BadInput(
-            f"the pass {name} raised {type(error).__name__}: {text[0] if text else 'no message'}; "
-            "run it on this program alone to see where"
+            f"the pass {name} raised {first_line(error)}; run it on this program alone to see where"
         ) from error
+    carried = result if isinstance(result, ExportedProgram) else given
+    return _prove(original, result, carried, profile, timeout, keep_queries)
+
+
+def _prove(
+    original: ExportedProgram,
+    rewritten: Any,
+    carried: ExportedProgram | None,
+    profile: Profile,
+    timeout: float,
+    keep_queries: Path | None,
+) -> Report:
+    """Proves a pair; `carried` is the program whose parameters, buffers and constants the rewritten graph has."""
+    started = perf_counter()
+    _require_program(original)
     try:
-        as_pair(result)
+        graph_module, signature = as_pair(rewritten)
     except TypeError as error:
-        raise BadInput(f"{name}: {error}") from error
-    return result
+        raise BadInput(str(error)) from error
+    pair = pair_of(original, graph_module, signature, profile)
+    _require_functional(pair)
+    theory = Theory(pair.definitions, timeout, keep_queries)
+    findings = [_Question(pair, theory, obligation).finding() for obligation in Obligation if obligation.safety]
+    findings += [_earliest(pair, theory), _lifetime(pair, theory)]
+    changed = changed_contents(original, carried) if carried is not None else ""
+    if changed:
+        findings = [_refuted(f, changed) if f.obligation is Obligation.FRAME else f for f in findings]
+    seen: Witness | None = None
+    if any(f.verdict is not Verdict.PROVED for f in findings if f.obligation.safety):
+        watch = {
+            (read.name, read.operand)
+            for write in pair.write_backs
+            for read in pair.reads_of.get(write.storage.name, ())
+            if read.step > write.step and read.name != "output"
+        }
+        seen = witness(original, graph_module, signature, profile, watch)
+        findings = [_weighed(f, seen) for f in findings]
+    for program in (original, carried):
+        shared = shared_memory(program, pair) if program is not None else ""
+        if shared:
+            findings = [_doubted(f, shared) for f in findings]
+    statistics = {
+        "steps": len(pair.rewritten.steps),
+        "inputs": len(pair.rewritten.inputs),
+        "targets": len(pair.targets),
+        "write_backs": len(pair.write_backs),
+        "definitions": len(pair.definitions),
+        "seconds": round(perf_counter() - started, 4),
+    }
+    approximations = tuple(dict.fromkeys([*pair.functional.approximations, *pair.memory.approximations]))
+    return Report(tuple(findings), approximations, statistics, seen.lines if seen is not None else ())
 
 
 @dataclass
@@ -173,7 +171,9 @@ class _Question:
                 doubts += [unknown[leaf] for leaf in sorted(leaves)]
                 continue
             if len(reasons) < _MOST_SHOWN:
-                reasons.append(self._reason(case, triples[index] if triples else None))
+                reason = self._reason(case, triples[index] if triples else None)
+                if reason not in reasons:
+                    reasons.append(reason)
                 if triples and len(conflicts) < _MOST_SHOWN:
                     conflicts.append(explain.conflict(self.pair, *triples[index]))
                 elif self.obligation in (Obligation.STATE, Obligation.OUTPUT) and not conflicts:
@@ -293,40 +293,15 @@ def _require_functional(pair: Pair) -> None:
             )
 
 
-def _shared_storage(original: ExportedProgram, pair: Pair) -> str:
-    """Why targets that share memory with another input cannot be judged; empty where there are none."""
-    owner: dict[int, str] = {}
-    for spec in original.graph_signature.input_specs:
-        if spec.kind not in (InputKind.BUFFER, InputKind.PARAMETER, InputKind.CONSTANT_TENSOR):
-            continue
-        value = original.state_dict.get(spec.target or "", original.constants.get(spec.target or ""))
-        if not isinstance(value, torch.Tensor) or value.numel() == 0:
-            continue
-        try:
-            pointer = value.untyped_storage().data_ptr()
-        except RuntimeError:
-            continue
-        first = owner.setdefault(pointer, spec.arg.name) if pointer else spec.arg.name
-        if first != spec.arg.name and {first, spec.arg.name} & set(pair.targets):
-            return f"{pair.role(first)} and {pair.role(spec.arg.name)} share memory, which the model does not know"
-    return ""
+def _require_program(original: Any) -> None:
+    """Raises BadInput where the original is no ExportedProgram."""
+    if not isinstance(original, ExportedProgram):
+        raise BadInput(
+            f"the original is a {type(original).__name__}, expected an ExportedProgram; "
+            "copyproof.spec.pipeline.at_write_back gives the one of each method of an EdgeProgramManager"
+        )
 
 
-def _check_contents(original: ExportedProgram, rewritten: ExportedProgram, findings: list[Finding]) -> list[Finding]:
-    """FRAME fails too where the rewritten program carries other initial contents than the original."""
-    before = {**original.state_dict, **original.constants}
-    after = {**rewritten.state_dict, **rewritten.constants}
-    changed = [
-        name
-        for name, value in before.items()
-        if isinstance(value, torch.Tensor)
-        and name in after
-        and not torch.equal(value.nan_to_num(), after[name].nan_to_num())
-    ]
-    if not changed:
-        return findings
-    reason = f"{changed[0]!r} starts with other contents than in the original"
-    return [
-        replace(f, verdict=Verdict.REFUTED, reasons=(*f.reasons, reason)) if f.obligation is Obligation.FRAME else f
-        for f in findings
-    ]
+def _refuted(finding: Finding, reason: str) -> Finding:
+    reasons = (*finding.reasons, reason)
+    return replace(finding, verdict=Verdict.REFUTED, reasons=reasons, structural=True, vacuous="")

@@ -37,7 +37,7 @@ def earliest(pair: Pair) -> tuple[list[Case], dict[str, Bound]]:
     """
     original_positions = [i for i, step in enumerate(pair.rewritten.steps) if not pair.inserted(step.name)]
     cases, bounds = [], {}
-    for write in pair.write_backs:
+    for write in (w for w in pair.write_backs if w.storage.name in pair.targets):
         bound = bound_of(pair, write)
         bounds[write.name] = bound
         before = [p for p in _last_below(original_positions, write.step)]

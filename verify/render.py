@@ -73,7 +73,7 @@ def show(result: Report, subject: str, strict: bool = False, console: Console | 
         console.print("\nthe verdict assumes:")
         for line in result.approximations:
             console.print(f"  {escape(line)}")
-    statistics = ", ".join(f"{value} {name.replace('_', ' ')}" for name, value in result.statistics.items())
+    statistics = ", ".join(f"{name.replace('_', ' ')}: {value}" for name, value in result.statistics.items())
     console.print(f"\n[dim]{escape(statistics)}[/dim]")
 
 

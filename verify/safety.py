@@ -23,8 +23,8 @@ def state(pair: Pair) -> list[Case]:
     cases = []
     for target in pair.targets:
         cases.append(Case(target, (Differ(pair.new_values[target], pair.memory.final[target]),)))
-        count = sum(write.storage.name == target for write in pair.write_backs)
-        cases.append(Case(f"{target}#count", (Above(Number(f"write-backs of {target}", count), ONE),)))
+        count = Number(f"write-backs of one element of {target}", pair.most_writes(target))
+        cases.append(Case(f"{target}#count", (Above(count, ONE),)))
     return cases
 
 
@@ -69,8 +69,8 @@ def effects(pair: Pair) -> list[Case]:
 def signature(pair: Pair) -> list[Case]:
     """At some index the rewritten signature has another kind, target or name than it should.
 
-    Kinds and targets must be the original's; the name must be that of the node which the output node has there; and
-    the node that a mutation output names must lie in its target's storage.
+    Input specs must be the original's, and so must the kinds and targets of outputs; the name must be that of the
+    node which the output node has there; and the node that a mutation output names must lie in its target's storage.
     """
     codes: dict[str, int] = {}
 
@@ -82,6 +82,11 @@ def signature(pair: Pair) -> list[Case]:
         return Case(f"{index}#{what}", (Above(high, low),))
 
     cases = []
+    before_specs, after_specs = pair.original.input_specs, pair.rewritten.input_specs
+    for index in range(max(len(before_specs), len(after_specs))):
+        before_spec = before_specs[index] if index < len(before_specs) else "missing"
+        after_spec = after_specs[index] if index < len(after_specs) else "missing"
+        cases.append(differ(index, "input", after_spec, before_spec))
     for index in range(max(len(pair.original.outputs), len(pair.rewritten.outputs))):
         if index >= len(pair.original.outputs) or index >= len(pair.rewritten.outputs):
             cases.append(Case(f"{index}#count", (Above(Number("missing", 2), ONE),)))
@@ -91,8 +96,8 @@ def signature(pair: Pair) -> list[Case]:
         cases.append(differ(index, "target", after.target or "", before.target or ""))
         if after.node_name:
             cases.append(differ(index, "name", after.spec_name, after.node_name))
-        if before.target is not None and after.value is not None:
-            located = pair.memory.values.get(after.value)
+        if before.target is not None:
+            located = pair.memory.values.get(after.value) if after.value is not None else None
             where = located.storage.name if located is not None and not located.storage.fresh else "elsewhere"
             cases.append(differ(index, "storage", where, before.target))
     return cases

@@ -14,7 +14,10 @@ from pathlib import Path
 
 import z3
 
+from copyproof.spec.errors import BadInput
 from copyproof.verify.evaluate import Content, Definition
+
+_LONGEST_MS = 2**31 - 1
 
 
 @dataclass(frozen=True)
@@ -86,7 +89,9 @@ class Theory:
         self.asserted: set[Content] = set()
         self.equations: dict[Content, z3.BoolRef] = {}
         self.solver = z3.Solver()
-        self.solver.set("timeout", max(1, int(timeout * 1000)))
+        if not timeout > 0:
+            raise BadInput(f"the timeout is {timeout}, expected a number of seconds above 0")
+        self.solver.set("timeout", max(1, int(min(timeout * 1000, _LONGEST_MS))))
 
     def ask(self, name: str, cases: Iterable[Case]) -> Answer:
         """Whether any of `cases` can hold. The query is the definitions in their cone of influence, and that one of
@@ -172,7 +177,10 @@ class Theory:
 
     def _facts(self, cases: list[Case]) -> list[z3.BoolRef]:
         """What the numbers that the cases speak of are."""
-        return [z3.Int(n.name) == n.value for n in {n: None for case in cases for n in case.numbers}]
+        facts: dict[str, int] = {}
+        for number in (n for case in cases for n in case.numbers):
+            assert facts.setdefault(number.name, number.value) == number.value, f"two values for {number.name}"
+        return [z3.Int(name) == value for name, value in facts.items()]
 
     def _write(self, name: str, cone: list[Content], cases: list[Case]) -> None:
         assert self.keep is not None

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import importlib
 import logging
+import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -47,6 +48,8 @@ def pass_name(request: pytest.FixtureRequest) -> str:
 def write_back_pass(pass_name: str) -> Callable[[Any], Any]:
     """The pass to prove."""
     module, _, function = pass_name.partition(":")
+    if "" not in sys.path:
+        sys.path.insert(0, "")
     try:
         found = getattr(importlib.import_module(module), function)
     except (ImportError, AttributeError, ValueError) as error:
@@ -55,11 +58,14 @@ def write_back_pass(pass_name: str) -> Callable[[Any], Any]:
 
 
 @pytest.mark.parametrize("example", _REACHING)
-def test_pass_is_proved_on(example: Example, pass_name: str, write_back_pass: Callable[[Any], Any]) -> None:
+def test_pass_is_proved_on(
+    example: Example, pass_name: str, write_back_pass: Callable[[Any], Any], caplog: pytest.LogCaptureFixture
+) -> None:
     edge = to_edge(export(example), example)
     for method, program in at_write_back(edge, backend_config(example)).items():
         report = prove_pass(program, write_back_pass)
         strict = pass_name == REFERENCE_PASS
         verdict = report.strict_verdict if strict else report.verdict
         if verdict is not Verdict.PROVED:
+            caplog.clear()
             pytest.fail(as_text(report, f"{pass_name} on {example.name}.{method}", strict), pytrace=False)

@@ -81,6 +81,11 @@ class Report:
     def __getitem__(self, obligation: Obligation) -> Finding:
         return next(f for f in self.findings if f.obligation is obligation)
 
+    def __str__(self) -> str:
+        from copyproof.verify.render import as_text
+
+        return as_text(self, "")
+
     def as_json(self) -> dict[str, Any]:
         """The report as plain dictionaries and lists."""
         return {
@@ -111,6 +116,7 @@ class Report:
                 for f in self.findings
                 for c in f.conflicts
             ],
+            "approximations": list(self.approximations),
             "witness": list(self.witness),
             "program": self.statistics,
         }

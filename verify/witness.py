@@ -19,7 +19,9 @@ from torch.fx import GraphModule, Node
 from torch.utils import _pytree as pytree
 
 from copyproof.spec.effects import NO_LOWERING, Profile
+from copyproof.spec.errors import first_line
 from copyproof.spec.graph import is_lowered_view, lowered_base
+from copyproof.spec.signature import mutated_placeholder
 
 _TRIALS = 4
 _SHOWN = 6
@@ -92,13 +94,13 @@ def witness(
             torch.manual_seed(trial)
             expected = _run(original.graph_module, deepcopy(inputs), NO_LOWERING, watch)
         except Exception as error:  # whatever an operator raises on these contents: try other ones
-            found.reason = found.reason or _first_line(error)
+            found.reason = found.reason or first_line(error)
             continue
         try:
             torch.manual_seed(trial)
             actual = _run(graph_module, deepcopy(inputs), profile, watch)
         except Exception as error:  # the original ran on the same contents
-            found.failure = _first_line(error)
+            found.failure = first_line(error)
             break
         found.ran += 1
         _compare(original, inputs, expected, actual, found)
@@ -108,11 +110,11 @@ def witness(
 
 
 def _compare(original: ExportedProgram, inputs: dict[str, Any], expected: _Run, actual: _Run, found: Witness) -> None:
-    by_target = {s.target: s.arg.name for s in original.graph_signature.input_specs if s.target}
-    mutated = {}
+    mutated: dict[str, int] = {}
     for index, spec in enumerate(original.graph_signature.output_specs):
-        if spec.kind.name.endswith("MUTATION"):
-            mutated[by_target.get(spec.target or "", spec.target or "")] = index
+        target = mutated_placeholder(spec, original.graph_signature)
+        if target is not None:
+            mutated[target] = index
             continue
         now = actual.outputs[index] if index < len(actual.outputs) else None
         if not _equal(expected.outputs[index], now):
@@ -157,7 +159,8 @@ def _run(
                 for index, operand in enumerate(operands):
                     watched[(node.name, index)] = _snapshot(values[operand])
             if is_lowered_view(node, profile, returned):
-                values[node] = values[lowered_base(node, profile)].reshape(args[1])
+                shape = args[1] if len(args) > 1 else kwargs["size"]
+                values[node] = values[lowered_base(node, profile)].reshape(shape)
             else:
                 values[node] = node.target(*args, **kwargs)
             if isinstance(values[node], list):
@@ -241,10 +244,6 @@ def _show(expected: Any, actual: Any) -> str:
         f"[{', '.join(_number(x) for x in a[start : start + _SHOWN].tolist())}{more}] but is "
         f"[{', '.join(_number(x) for x in b[start : start + _SHOWN].tolist())}{more}]{where}"
     )
-
-
-def _first_line(error: Exception) -> str:
-    return f"{type(error).__name__}: {(str(error).splitlines() or [''])[0]}"
 
 
 def _kind(value: Any) -> str:
