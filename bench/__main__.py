@@ -11,7 +11,6 @@ import logging
 import sys
 import warnings
 from collections.abc import Callable
-from copy import deepcopy
 from time import perf_counter
 from typing import Any
 
@@ -24,7 +23,7 @@ from rich.table import Table
 from torch.export import ExportedProgram
 
 from copyproof.impl import reference_pass
-from copyproof.spec.pipeline import at_write_back, standing_in
+from copyproof.spec.pipeline import at_write_back, copy_of, copy_of_edge, standing_in
 from copyproof.verify import prove
 from copyproof.verify.corpus import MODELS, Example, find
 from copyproof.verify.corpus.example import backend_config, export, to_edge
@@ -70,11 +69,11 @@ def _measured(example: Example) -> list[str]:
     passes: dict[Any, list[float]] = {insert_write_back_for_buffers_pass: [], reference_pass: []}
     for _ in range(_REPEATS):
         for write_back_pass, seconds in passes.items():
-            copy = deepcopy(program)
+            copy = copy_of(program)
             gc.collect()
             seconds.append(_timed(lambda call=write_back_pass, copy=copy: call(copy))[1])
     shipped_seconds, our_seconds = (min(seconds) for seconds in passes.values())
-    rewritten = reference_pass(deepcopy(program))
+    rewritten = reference_pass(copy_of(program))
     report, proof_seconds = _timed(lambda: prove(program, rewritten))
     shipped = _activation_bytes(edge, insert_write_back_for_buffers_pass, backend_config(example), program)
     ours = _activation_bytes(edge, reference_pass, backend_config(example), program)
@@ -103,7 +102,7 @@ def _activation_bytes(
     program: ExportedProgram,
 ) -> int:
     with standing_in(write_back_pass):
-        lowered = deepcopy(edge).to_executorch(config)
+        lowered = copy_of_edge(edge).to_executorch(config)
     (plan,) = deserialize_pte_binary(lowered.buffer).program.execution_plan
     buffers = program.graph_signature.inputs_to_buffers
     mutated = set(program.graph_signature.buffers_to_mutate.values())

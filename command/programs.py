@@ -13,7 +13,6 @@ import warnings
 import zipfile
 from collections.abc import Callable, Sequence
 from contextlib import redirect_stdout
-from copy import deepcopy
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,7 +22,7 @@ from torch._export.verifier import TrainingIRVerifier
 from torch.export import ExportedProgram
 
 from copyproof.spec.errors import BadInput, first_line
-from copyproof.spec.pipeline import as_pair, at_write_back
+from copyproof.spec.pipeline import as_pair, at_write_back, copy_of
 from copyproof.verify import Report, prove, prove_pass
 
 
@@ -186,7 +185,7 @@ def placed(original: ExportedProgram) -> Placed:
 
     results = []
     for write_back_pass in (reference_pass, end_placement()):
-        program = deepcopy(original)
+        program = copy_of(original)
         try:
             _, signature = as_pair(write_back_pass(program))
         except ValueError as error:

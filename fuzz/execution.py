@@ -17,7 +17,7 @@ from torch.export import ExportGraphSignature
 from torch.export.graph_signature import InputKind
 from torch.utils import _pytree as pytree
 
-from copyproof.spec.pipeline import standing_in
+from copyproof.spec.pipeline import copy_of_edge, standing_in
 
 if TYPE_CHECKING:
     from executorch.exir import EdgeProgramManager, ExecutorchBackendConfig
@@ -81,7 +81,7 @@ def lower(
         whatever the pass or `to_executorch` raises.
     """
     with standing_in(write_back_pass) if write_back_pass is not None else nullcontext():
-        return deepcopy(edge).to_executorch(config).buffer
+        return copy_of_edge(edge).to_executorch(config).buffer
 
 
 def mutated_inputs(signature: ExportGraphSignature) -> tuple[int, ...]:

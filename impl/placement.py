@@ -69,7 +69,7 @@ class Placement:
         self.profile = profile if rule.demands(Relation.LOWERED_VIEW_READ) else NO_LOWERING
         self.earliest = earliest
         self.targets = mutated(program)
-        self.outputs: list[Any] = list(self.graph.output_node().args[0])
+        self.outputs: list[Any] = list(self.graph.output_node().args[0])  # type: ignore[arg-type]
         mutations = {index for index, _ in self.targets}
         specs = program.graph_signature.output_specs
         self.buffers = {i for i in mutations if specs[i].kind is OutputKind.BUFFER_MUTATION}

@@ -78,6 +78,31 @@ def as_pair(result: Any) -> tuple[torch.fx.GraphModule, ExportGraphSignature]:
     )
 
 
+def copy_of(program: ExportedProgram) -> ExportedProgram:
+    """A deep copy of a program, its nodes named as in the original.
+
+    `deepcopy` alone renames what is named as a Python builtin (an input `input` becomes `input_1`), and leaves the
+    signature as it is.
+    """
+    copied = deepcopy(program)
+    _restore_names(copied, program)
+    return copied
+
+
+def copy_of_edge(edge: Any) -> Any:
+    """A deep copy of an `EdgeProgramManager`, the nodes of its programs named as in the original."""
+    copied = deepcopy(edge)
+    for method, program in copied._edge_programs.items():
+        _restore_names(program, edge._edge_programs[method])
+    return copied
+
+
+def _restore_names(copied: ExportedProgram, program: ExportedProgram) -> None:
+    for node, original in zip(copied.graph.nodes, program.graph.nodes, strict=True):
+        node.name, node.target = original.name, original.target if node.op == "placeholder" else node.target
+    copied.graph_module.recompile()
+
+
 def at_write_back(edge: Any, config: Any = None) -> dict[str, ExportedProgram]:
     """The programs of `edge` as the write-back pass would receive them, method by method.
 
@@ -99,7 +124,7 @@ def at_write_back(edge: Any, config: Any = None) -> dict[str, ExportedProgram]:
 
     methods = sorted(edge.methods)
     for method in methods:
-        one = deepcopy(edge)
+        one = copy_of_edge(edge)
         one._edge_programs = {method: one._edge_programs[method]}
         with standing_in(take):
             try:

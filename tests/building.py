@@ -84,6 +84,7 @@ class Builder:
 
     def _placeholder(self, name: str, value: torch.Tensor, spec: InputSpec) -> Node:
         node = self.graph.placeholder(name)
+        node.name = name
         node.meta["val"] = self.mode.from_tensor(value)
         self.inputs.append(spec)
         return node

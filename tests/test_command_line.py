@@ -195,6 +195,64 @@ def test_pass_that_raises_or_returns_something_else_is_one_sentence(
     assert "returned int" in sentence(run("prove", "swap_pair.pt2", "--pass", "bad_passes:returns"))
 
 
+def test_pass_that_leaves_the_interpreter_is_one_sentence(models: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (models / "leaving.py").write_text("import sys\ndef leaves(p):\n    sys.exit(0)\n")
+    (models / "leaving_module.py").write_text("raise SystemExit(0)\n")
+    monkeypatch.chdir(models)
+    assert "raised SystemExit" in sentence(run("prove", "swap_pair.pt2", "--pass", "leaving:leaves"))
+    assert "cannot be imported" in sentence(run("prove", "swap_pair.pt2", "--pass", "leaving_module:f"))
+
+
+def test_pass_that_prints_does_not_break_the_json(models: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (models / "printing.py").write_text(
+        "from copyproof.impl import reference_pass\ndef prints(p):\n    print('hello')\n    return reference_pass(p)\n"
+    )
+    monkeypatch.chdir(models)
+    result = run("prove", "swap_pair.pt2", "--pass", "printing:prints", "--json")
+    assert json.loads(result.stdout)["pass"] == "printing:prints"
+
+
+def test_model_is_not_replaced_by_its_own_placement(models: Path) -> None:
+    before = (models / "swap_pair.pt2").read_bytes()
+    assert "is the model itself" in sentence(run("place", models / "swap_pair.pt2", "-o", models / "swap_pair.pt2"))
+    assert (models / "swap_pair.pt2").read_bytes() == before
+
+
+def test_input_named_as_a_python_builtin_is_placed_in_aten(tmp_path: Path) -> None:
+    file, out = tmp_path / "model.pt2", tmp_path / "out.pt2"
+    torch.export.save(torch.export.export(torch.nn.BatchNorm1d(2).train(), (torch.randn(4, 2),)), str(file))
+    placed = run("place", file, "-o", out, "--dialect", "aten")
+    assert placed.exit_code == 0, placed.output
+    assert run("prove", file, out, "--dialect", "aten").exit_code == 0
+
+
+def test_rewritten_program_with_other_weights_is_refuted(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    for name in ("one", "two"):
+        exported = torch.export.export(torch.nn.Linear(2, 2), (torch.ones(2),))
+        torch.export.save(exported, str(tmp_path / f"{name}.pt2"))
+    run("place", tmp_path / "two.pt2", "-o", tmp_path / "placed.pt2")
+    result = run("prove", tmp_path / "one.pt2", tmp_path / "placed.pt2")
+    assert result.exit_code == 1, result.output
+    assert "starts with other contents than in the original" in result.stdout
+
+
+def test_model_with_an_unknown_operator_names_it(tmp_path: Path) -> None:
+    code = (
+        "import torch\n"
+        "@torch.library.custom_op('copyproof_cli::odd', mutates_args=())\n"
+        "def odd(x: torch.Tensor) -> torch.Tensor:\n    return x + 1\n"
+        "@odd.register_fake\n"
+        "def _(x):\n    return torch.empty_like(x)\n"
+        "class M(torch.nn.Module):\n"
+        "    def forward(self, x):\n        return torch.ops.copyproof_cli.odd(x)\n"
+        f"torch.export.save(torch.export.export(M(), (torch.ones(2),)), {str(tmp_path / 'odd.pt2')!r})\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
+    line = sentence(run("prove", tmp_path / "odd.pt2"))
+    assert "odd" in line.partition("cannot be loaded")[2] and "--import" in line
+
+
 def test_bad_options_are_refused(models: Path, tmp_path: Path) -> None:
     model = models / "swap_pair.pt2"
     assert "--import no_such_module failed" in sentence(run("prove", model, "--import", "no_such_module"))

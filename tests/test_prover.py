@@ -262,6 +262,13 @@ def test_rewritten_graph_that_uses_a_value_before_it_is_there_is_bad_input() -> 
         prove_pass(source_computed_late(), early)
 
 
+def test_mutated_input_that_is_named_as_a_python_builtin_keeps_its_name() -> None:
+    build = Builder()
+    x = build.input("input", 4)
+    program = build.returns(build(aten.mul.Tensor, x, 2.0), input=build(aten.add.Tensor, x, 1.0))
+    assert prove_pass(program, reference_pass).strict_verdict is PROVED
+
+
 def test_program_without_targets_is_proved_and_says_that_it_is_vacuous() -> None:
     build = Builder()
     x = build.input("x", 4)

@@ -7,7 +7,6 @@ of uninterpreted operators is not yet a miscompile: only if the numbers differ (
 from __future__ import annotations
 
 from collections.abc import Callable
-from copy import deepcopy
 from dataclasses import dataclass, replace
 from pathlib import Path
 from time import perf_counter
@@ -19,7 +18,7 @@ from torch.fx import GraphModule
 from copyproof.spec.effects import EXECUTORCH, Profile
 from copyproof.spec.errors import BadInput, first_line
 from copyproof.spec.obligations import Obligation, Verdict
-from copyproof.spec.pipeline import as_pair
+from copyproof.spec.pipeline import as_pair, copy_of
 from copyproof.verify import explain, quality, safety
 from copyproof.verify.contents import changed_contents, shared_memory
 from copyproof.verify.pair import Pair, pair_of
@@ -71,7 +70,7 @@ def prove_pass(
         BadInput: as `prove`; and the pass raises, or returns something that is no rewritten graph.
     """
     _require_program(original)
-    given = deepcopy(original)
+    given = copy_of(original)
     name = getattr(write_back_pass, "__name__", repr(write_back_pass))
     try:
         result = write_back_pass(given)
