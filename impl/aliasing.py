@@ -88,15 +88,15 @@ def _record(found: Aliasing, node: Node, index: int, action: Action) -> None:
         # What a copy overwrites it does not look at.
         skipped = 1 if action.contents is Contents.SECOND else 0
         for operand in action.operands[skipped:]:
-            place = found.places.get((operand, 0))
-            for storage in place.storages if place else ():
-                found.last_use[storage] = index
-                if place:
+            for place in _places(found, operand):
+                for storage in place.storages:
+                    found.last_use[storage] = index
                     found.last_read[(storage, place.relation)] = index
     for i in action.writes:
-        for storage in found.place(action.operands[i]).storages:
-            found.writes.setdefault(storage, []).append(index)
-            found.last_use[storage] = index
+        for place in _places(found, action.operands[i]):
+            for storage in place.storages:
+                found.writes.setdefault(storage, []).append(index)
+                found.last_use[storage] = index
     found.places[(node, 0)] = Place(frozenset({(node, 0)}))
     for result in {result for result, _ in action.aliases}:
         bases = [
@@ -110,6 +110,17 @@ def _record(found: Aliasing, node: Node, index: int, action: Action) -> None:
             found.places[(node, result)] = _alias(node, action, bases)
             if result == ALL:
                 found.places[(node, 0)] = found.places[(node, ALL)]
+
+
+def _places(found: Aliasing, operand: Node) -> list[Place]:
+    """Where an operand lies; every result where the operand is a whole list or tuple."""
+    value = operand.meta.get("val")
+    if not isinstance(value, (list, tuple)):
+        place = found.places.get((operand, 0))
+        return [place] if place is not None else []
+    whole = found.places.get((operand, ALL))
+    keys = [(operand, k) for k in range(len(value))]
+    return [whole or found.places.get(key) or Place(frozenset({key})) for key in keys]
 
 
 def _alias(node: Node, action: Action, bases: list[tuple[int, Place]]) -> Place:
@@ -127,5 +138,8 @@ def _alias(node: Node, action: Action, bases: list[tuple[int, Place]]) -> Place:
 def _record_item(found: Aliasing, node: Node) -> None:
     owner, index = node.args[0], node.args[1]
     assert isinstance(owner, Node)
-    key = (owner, index if isinstance(index, int) else ALL)
+    value = owner.meta.get("val")
+    if isinstance(index, int) and index < 0 and isinstance(value, (list, tuple)):
+        index += len(value)
+    key = (owner, int(index) if isinstance(index, int) else ALL)
     found.places[(node, 0)] = found.places.get((owner, ALL)) or found.places.get(key) or Place(frozenset({key}))

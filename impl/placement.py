@@ -19,7 +19,7 @@ from torch.fx import Graph, Node
 from copyproof.impl.aliasing import Aliasing, Place, Storage, aliasing
 from copyproof.impl.insertion import insert_clone, insert_copy, mutated, rename_outputs
 from copyproof.spec.effects import NO_LOWERING, Profile
-from copyproof.spec.graph import graph_of, lowered_base
+from copyproof.spec.graph import graph_of, lowered_base, viewed
 from copyproof.spec.rule import Relation, Rule
 
 WriteBackPass: TypeAlias = Callable[[ExportedProgram], tuple[torch.fx.GraphModule, ExportGraphSignature]]
@@ -106,7 +106,7 @@ class Placement:
         changed = False
         for view in found.lowered:
             if self._write_shows(view, found):
-                operand = view.all_input_nodes[0]
+                operand = viewed(view)
                 clone = insert_clone(self.graph, view.prev, operand)
                 view.replace_input_with(operand, clone)
                 found.position[clone] = found.position[view]
@@ -123,11 +123,11 @@ class Placement:
         sources = {self.outputs[i] for i, _ in self.targets}
         if later and _last_use(view, found, self.returned | sources) >= later[0]:
             return True
-        passed = view.all_input_nodes[0]
+        passed = viewed(view)
         while passed is not base:
             if passed in self.returned and any(w < position for w in found.writes.get((passed, 0), ())):
                 return True
-            passed = passed.all_input_nodes[0]
+            passed = viewed(passed)
         return False
 
     def _write_backs(self) -> list[_WriteBack]:

@@ -126,6 +126,9 @@ _MAY_ALIAS = frozenset(
         "aten.resolve_neg",
         "aten._reshape_alias",
         "aten.pin_memory",
+        "aten.lift",
+        "aten._fw_primal",
+        "prims.device_put",
         "aten._unsafe_view",
         "aten.unsafe_split",
         "aten.unsafe_split_with_sizes",
@@ -167,7 +170,22 @@ _ASSERTIONS = frozenset(
     }
 )
 _UNINITIALISED = frozenset(
-    {"aten.empty", "aten.empty_like", "aten.new_empty", "aten.empty_strided", "aten.new_empty_strided"}
+    {
+        "aten.empty",
+        "aten.empty_like",
+        "aten.new_empty",
+        "aten.empty_strided",
+        "aten.new_empty_strided",
+        "aten.empty_permuted",
+        "aten.empty_quantized",
+        "aten._empty_affine_quantized",
+        "aten._empty_per_channel_affine_quantized",
+        "aten.resize",
+        "prims.empty",
+        "prims.empty_strided",
+        "prims.empty_permuted",
+        "dim_order_ops._empty_dim_order",
+    }
 )
 _KNOWN_NAMESPACES = frozenset({"aten", "prims", "prim", "dim_order_ops", "quantized_decomposed"})
 

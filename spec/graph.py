@@ -94,11 +94,10 @@ def _unmodelled(name: str, operands: tuple[Node, ...], reason: str) -> Action:
 
 
 def graph_of(graph_module: torch.fx.GraphModule) -> torch.fx.Graph:
-    """The graph of a module, which knows its module: subgraphs are found through it, and a graph that was put into
-    several modules has forgotten all of them."""
+    """The graph of a module, made to know it: subgraphs are found through the owner, and a graph that was put into
+    several modules knows none of them, or another one."""
     graph = graph_module.graph
-    if graph.owning_module is None:
-        graph.owning_module = graph_module
+    graph.owning_module = graph_module
     return graph
 
 
@@ -125,8 +124,15 @@ def lowered_base(node: Node, profile: Profile) -> Node:
     where one of them stays a copy itself (exir/passes/normalize_view_copy_base_pass.py, 1.5.1)."""
     base = node
     while _in_profile(base, profile):
-        base = base.all_input_nodes[0]
+        base = viewed(base)
     return base
+
+
+def viewed(node: Node) -> Node:
+    """What a view operator is called on: its argument `self`, by position or keyword."""
+    operand = node.args[0] if node.args else node.kwargs["self"]
+    assert isinstance(operand, Node)
+    return operand
 
 
 def _in_profile(node: Node, profile: Profile) -> bool:
@@ -194,6 +200,8 @@ def _higher_order(node: Node, target: torch._ops.HigherOrderOperator) -> Action:
         if inner is None:
             return _unmodelled(name, operands, f"{node.name} ({name}) calls something that is no operator")
         effect = effect_of(inner)
+        if effect.aliases:
+            return _unmodelled(name, operands, f"{node.name} ({name}) calls an operator that returns an alias")
         chains = frozenset() if effect.chain is None else frozenset({effect.chain})
         assumed = f"{canonical(inner)} does just what its schema says, and is a function of its arguments"
         return Action(name, operands, chains=chains, approximation=assumed, opaque=effect.opaque)
@@ -209,7 +217,13 @@ def _higher_order(node: Node, target: torch._ops.HigherOrderOperator) -> Action:
     subgraphs = [_module(n) for n in _nodes([node.args, node.kwargs]) if n.op == "get_attr" and _is_module(n)]
     if not subgraphs:
         return _unmodelled(name, operands, f"{node.name} ({name}) is a higher-order operator without a model")
-    inside = [(n, action_of(n)) for graph in subgraphs for n in _all_nodes(graph)]
+    nodes = [n for graph in subgraphs for n in _all_nodes(graph)]
+    odd = next((n.name for n in nodes if n.op in ("call_module", "call_method")), None)
+    if odd is not None:
+        return _unmodelled(name, operands, f"{node.name} ({name}) calls a module or method at {odd}")
+    if any(_shares_results(graph) for graph in subgraphs):
+        return _unmodelled(name, operands, f"{node.name} ({name}) returns results that share memory with each other")
+    inside = [(n, action_of(n)) for n in nodes]
     for inner_node, action in inside:
         if action.writes or action.opaque:
             why = action.opaque or f"{inner_node.name} writes"
@@ -223,6 +237,19 @@ def _higher_order(node: Node, target: torch._ops.HigherOrderOperator) -> Action:
         maybe=returns_input,
         approximation=next((action.approximation for _, action in inside if action.approximation), None),
     )
+
+
+def _shares_results(graph_module: torch.fx.GraphModule) -> bool:
+    """Whether two results of a subgraph may lie in one storage: one is returned twice, or both are views of one."""
+    roots: dict[Node, Node] = {}
+    for node in graph_module.graph.nodes:
+        action = action_of(node)
+        bases = [roots[action.operands[i]] for _, i in action.aliases if action.operands[i] in roots]
+        roots[node] = bases[0] if bases else node
+        if node.op == "output":
+            returned = [roots[n] for n in _nodes(node.args)]
+            return len(returned) != len(set(returned))
+    return False
 
 
 def _returns_placeholder(graph_module: torch.fx.GraphModule) -> bool:

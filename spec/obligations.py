@@ -22,6 +22,8 @@ class Obligation(Enum):
     FRAME = "nothing but targets changes: no write to a constant, parameter, unmutated buffer or input"
     EFFECTS = "effectful and random operations happen in the same order, as often"
     SIGNATURE = "output i is the one that output spec i names, in the original order"
+    PLAN = "in the planned memory no byte is read after another value was written over it; bounds and alignment hold"
+    INIT = "each mutable buffer starts with the contents that the model gives it"
     EARLIEST = "one step earlier, each write-back would break an obligation"
     LIFETIME = "live bytes at every program point are at most those of end placement"
 

@@ -198,7 +198,7 @@ class Program:
     inputs: tuple[Input, ...]
     steps: tuple[Step, ...]
     outputs: tuple[Output, ...]
-    ranges: dict[str, tuple[int, int | None]] = field(default_factory=dict)
+    ranges: dict[str, tuple[int | None, int | None]] = field(default_factory=dict)
     input_specs: tuple[str, ...] = ()
 
     @property

@@ -305,3 +305,77 @@ def test_parts_written_apart_are_not_a_doubled_write() -> None:
 
     report = prove_pass(program, edited(halves))
     assert report.verdict is not Verdict.REFUTED, report
+
+
+def test_whole_list_as_an_operand_is_read_in_each_of_its_items() -> None:
+    build = Builder()
+    b, x = build.buffer("b", 4), build.input("x", 4)
+    pieces = build(aten.split.Tensor, build(aten.mul.Tensor, x, 3.0), 2)
+    program = build.returns(build(aten.cat.default, pieces), b=build(aten.add.Tensor, b, x))
+
+    def writes_the_second(graph_module: GraphModule) -> None:
+        with graph_module.graph.inserting_after(one(graph_module, aten.split.Tensor)):
+            item = graph_module.graph.call_function(operator.getitem, (one(graph_module, aten.split.Tensor), 1))
+        with graph_module.graph.inserting_after(item):
+            graph_module.graph.call_function(aten.add_.Tensor, (item, 5))
+
+    assert prove_pass(program, reference_pass).strict_verdict is Verdict.PROVED
+    assert refuted(prove_pass(program, edited(writes_the_second)), Obligation.OUTPUT)
+
+
+@pytest.mark.parametrize("target", [aten.lift.default, aten._unsafe_view.default])
+def test_operator_that_may_return_its_argument_undeclared_holds_the_write_back(target: Any) -> None:
+    build = Builder()
+    b, x = build.buffer("b", 4), build.input("x", 4)
+    taken = build(target, b, [4]) if target is aten._unsafe_view.default else build(target, b)
+    new = build(aten.add.Tensor, b, x)
+    program = build.returns(build(aten.mul.Tensor, taken, 2.0), b=new)
+
+    def early(graph_module: GraphModule) -> None:
+        one(graph_module, aten.add.Tensor).append(one(graph_module, aten.copy_.default))
+
+    assert prove_pass(program, reference_pass).verdict is Verdict.PROVED
+    assert prove_pass(program, edited(early)).verdict is not Verdict.PROVED
+
+
+def test_size_that_contents_decide_depends_on_them() -> None:
+    class Model(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+            t = x * 1
+            n = torch.nonzero(t).shape[0]
+            t.add_(1)
+            return torch.zeros(n) + 1, t
+
+    program = torch.export.export(Model(), (torch.tensor([0.0, 1, 0, 2]),))
+
+    def early(graph_module: GraphModule) -> None:
+        one(graph_module, aten.nonzero.default).prepend(one(graph_module, aten.add_.Tensor))
+
+    assert refuted(prove_pass(program, edited(early)), Obligation.OUTPUT)
+
+
+def test_tensor_that_stands_in_a_call_is_compared_bit_by_bit() -> None:
+    build = Builder()
+    x = build.input("x", 4)
+    node = build(aten.mul.Tensor, x, 2.0)
+    program = build.returns(node)
+    node.args = (x, torch.tensor(1.00001))
+
+    def nearly(graph_module: GraphModule) -> None:
+        node = one(graph_module, aten.mul.Tensor)
+        node.args = (node.args[0], torch.tensor(1.00002))
+
+    assert refuted(prove_pass(program, edited(nearly)), Obligation.OUTPUT)
+
+
+def test_list_among_the_outputs_is_bad_input() -> None:
+    build = Builder()
+    x = build.input("x", 4)
+    program = build.returns(build(aten.mul.Tensor, x, 2.0))
+
+    def nested(graph_module: GraphModule) -> None:
+        output = graph_module.graph.output_node()
+        output.args = ((list(output.args[0]),),)  # type: ignore[arg-type]
+
+    with pytest.raises(BadInput, match="is a list"):
+        prove_pass(program, edited(nested))

@@ -15,7 +15,7 @@ from torch.fx.experimental.validator import SympyToZ3, TranslationValidator
 
 from copyproof.spec.program import Region, Size
 
-Ranges = tuple[tuple[str, int, int | None], ...]
+Ranges = tuple[tuple[str, int | None, int | None], ...]
 """Name, lower and upper bound of each symbol of the export."""
 
 _TIMEOUT_MS = 2000
@@ -104,8 +104,9 @@ class _Integers:
         for symbol in size.free_symbols:
             if str(symbol) not in self.seen:
                 self.seen[str(symbol)] = self.translator.add_var(symbol, int)
-                lower, upper = self.ranges.get(str(symbol), (0, None))
-                self.bounds.append(self.translator.z3var(symbol) >= lower)
+                lower, upper = self.ranges.get(str(symbol), (None, None))
+                if lower is not None:
+                    self.bounds.append(self.translator.z3var(symbol) >= lower)
                 if upper is not None:
                     self.bounds.append(self.translator.z3var(symbol) <= upper)
         return SympyToZ3(self.translator).run(size)

@@ -372,6 +372,8 @@ class _Evaluator:
         located = self.trace.values.get(value)
         views = bool(step.results) and not step.writes and all(r.base is not None for r in step.results)
         if located is not None and (views or not step.reads or (step.contents is Contents.SECOND and operand == 0)):
+            if _from_data((*located.type.shape, *located.type.strides, located.type.offset)):
+                return self._contents(located, index)
             return f"shape!{located.type.spelled}"
         return self._read(index, step.name, operand, value)
 
@@ -426,12 +428,17 @@ class _Evaluator:
     def _havoc_storages(self, index: int, name: str, value: Value, reason: str) -> None:
         located = self.trace.values.get(value)
         if located is not None:
-            content = self._havoc(f"{name}!{located.storage.name}", reason)
-            located.storage.versions.append(Version(content, None, content, index))
+            for storage in {s.name: s for s in (located.storage, *(s for s, _ in located.maybe))}.values():
+                content = self._havoc(f"{name}!{storage.name}", reason)
+                storage.versions.append(Version(content, None, content, index))
 
 
 def _depends_on_data(region: Region) -> bool:
-    """Whether a region has a size or place that contents decide (an unbacked symbol of the export, `u0`)."""
-    sizes = (region.offset, *region.sizes, *region.strides)
+    """Whether a region has a size or place that contents decide."""
+    return _from_data((region.offset, *region.sizes, *region.strides))
+
+
+def _from_data(sizes: tuple[Size, ...]) -> bool:
+    """Whether one of these sizes is decided by contents (holds an unbacked symbol of the export, `u0`)."""
     symbols = {str(symbol) for size in sizes if not isinstance(size, int) for symbol in size.free_symbols}
     return any(name[:1] in ("u", "i") and name[1:].isdigit() for name in symbols)

@@ -112,6 +112,19 @@ def rewritten_program_of(
     return Reader(original, graph_module, signature, profile, trusted).program()
 
 
+_HIGHER_ORDER = frozenset(
+    {
+        "cond",
+        "map_impl",
+        "scan",
+        "while_loop",
+        "auto_functionalized",
+        "auto_functionalized_v2",
+        "executorch_call_delegate",
+    }
+)
+
+
 class Reader:
     """Reads one graph. `trusted` are the original's nodes by name; `spell` gives the symbol of a call."""
 
@@ -200,6 +213,8 @@ class Reader:
         for index in range(max(len(specs), len(self.output_values))):
             spec = specs[index] if index < len(specs) else None
             node = self.output_values[index] if index < len(self.output_values) else None
+            if isinstance(node, (list, tuple)) or isinstance(self.vals.get(node), (list, tuple)):  # type: ignore[arg-type]
+                raise BadInput(f"output {index} of the graph is a list; exported graphs return tensors and numbers")
             target = mutated_placeholder(spec, self.original.graph_signature) if spec else None
             if spec is not None and target is None and spec.kind in MUTATIONS:
                 target = f"no input ({spec.target})"
@@ -215,12 +230,12 @@ class Reader:
             )
         return tuple(outputs)
 
-    def _ranges(self) -> dict[str, tuple[int, int | None]]:
-        found: dict[str, tuple[int, int | None]] = {}
+    def _ranges(self) -> dict[str, tuple[int | None, int | None]]:
+        found: dict[str, tuple[int | None, int | None]] = {}
         for symbol, bounds in self.original.range_constraints.items():
             lower, upper = bounds.lower, bounds.upper
             found[str(symbol)] = (
-                int(lower) if lower.is_Integer else 0,
+                int(lower) if lower.is_Integer else None,
                 int(upper) if upper.is_Integer and upper < 2**62 else None,
             )
         return found
@@ -229,19 +244,24 @@ class Reader:
         if is_lowered_view(node, self.profile, self.returned):
             return self.lowered_step(node, self.profile)
         action = action_of(node)
-        if action.name == "getitem" and self._item(node):
-            return None
+        if action.name == "getitem":
+            if self._item(node):
+                return None
+            raise BadInput(f"node {node.name} takes the item {node.args[1]!r} of {node.args[0]}, which has none such")
         overload = overload_of(node.target)
         plain = functional_name(action.name)
         in_place = plain != action.name and action.writes == (0,)
         leaves = _leaves(self.vals[node])
         several = overload is None or len(overload._schema.returns) > 1
+        # An operand that is a whole list or tuple is read in each of its results.
+        operands = [self._operand(operand) for operand in action.operands]
+        first = [sum(len(values) for values in operands[:i]) for i in range(len(operands))]
         return Step(
             node.name,
             self.spell(plain if in_place else action.name, node, overload),
-            tuple(self.values[operand] for operand in action.operands),
+            tuple(value for values in operands for value in values),
             tuple(self._result(action, path[0] if path and several else 0, val) for path, val in leaves),
-            action.writes,
+            tuple(first[i] + k for i in action.writes for k in range(len(operands[i]))),
             action.contents,
             action.chains,
             reads=reads_contents(action.name),
@@ -260,24 +280,35 @@ class Reader:
         result = Result(tensor_type(self.vals[node]), self.values[lowered_base(node, profile)], same_region=True)
         return Step(node.name, "view", (), (result,), contents=Contents.FIRST, lowered=True)
 
+    def _operand(self, node: Node) -> list[Value]:
+        """The values that an operand stands for."""
+        if not isinstance(self.vals[node], (list, tuple)):
+            return [self.values[node]]
+        root, path = self.paths.get(node, (node, ()))
+        flat = [leaf for leaf, _ in _leaves(self.vals[root])]
+        return [Value(self.values[root].name, i) for i, leaf in enumerate(flat) if leaf[: len(path)] == path]
+
     def _result(self, action: Action, index: int, val: Any) -> Result:
         kind = tensor_type(val)
         if kind is None:
-            return Result(None, size=_size(val))
+            # What a higher-order operator computes is up to its subgraphs, whatever its metadata says.
+            computed = action.name in _HIGHER_ORDER or action.opaque is not None
+            return Result(None, size=None if computed else _size(val))
         positions = [
             i for result, i in action.aliases if result in (ALL, index) and not is_scalar(self.vals[action.operands[i]])
         ]
-        bases = tuple(self.values[action.operands[i]] for i in positions)
+        bases = tuple(value for i in positions for value in self._operand(action.operands[i]))
         if not bases:
             return Result(kind)
         if action.maybe or len(set(bases)) > 1:
             return Result(kind, maybe=bases)
-        return Result(kind, bases[0], same_region=positions[0] in action.writes or same_order(action.name))
+        written = positions[0] in action.writes and kind == tensor_type(self.vals[action.operands[positions[0]]])
+        return Result(kind, bases[0], same_region=written or same_order(action.name))
 
     def _item(self, node: Node) -> bool:
         """Resolves an item of a step's results to the value that it is; False where it is none."""
         owner, index = node.args[0], node.args[1]
-        if not isinstance(owner, Node) or not isinstance(index, int) or isinstance(index, bool):
+        if not isinstance(owner, Node) or not isinstance(index, int):
             return False
         root, path = self.paths.get(owner, (owner, ()))
         inner = self.vals[owner]

@@ -51,19 +51,8 @@ class Pair:
 
     @cached_property
     def new_values(self) -> dict[str, Content]:
-        """What F assigns to each target: its source's contents, cast and broadcast where the types are not the same."""
-        found = {}
-        for target, (index, output) in self.targets.items():
-            content = self.functional.outputs[index]
-            source = self.functional.values.get(output.value) if output.value is not None else None
-            into = self.functional.values.get(Value(target))
-            symbol = copied(source.type, into.type) if source is not None and into is not None else None
-            if symbol is not None:
-                name = f"F!assigned {target}"
-                self.functional.definitions[name] = Definition(name, symbol, (content,))
-                content = name
-            found[target] = content
-        return found
+        """What F assigns to each target."""
+        return assigned(self.original, self.functional)
 
     @cached_property
     def definitions(self) -> dict[Content, Definition]:
@@ -150,3 +139,22 @@ def pair_of(
     """
     functional, baseline = original_programs_of(original, profile)
     return Pair(functional, rewritten_program_of(original, graph_module, signature, profile), baseline)
+
+
+def assigned(program: Program, functional: Trace) -> dict[str, Content]:
+    """What F assigns to each target: its source's contents, cast and broadcast where the types are not the same. Adds
+    the definitions of those casts to `functional`."""
+    found = {}
+    for index, output in enumerate(program.outputs):
+        if output.target is None:
+            continue
+        content = functional.outputs[index]
+        source = functional.values.get(output.value) if output.value is not None else None
+        into = functional.values.get(Value(output.target))
+        symbol = copied(source.type, into.type) if source is not None and into is not None else None
+        if symbol is not None:
+            name = f"F!assigned {output.target}"
+            functional.definitions[name] = Definition(name, symbol, (content,))
+            content = name
+        found[output.target] = content
+    return found

@@ -103,7 +103,10 @@ def witness(
             found.failure = first_line(error)
             break
         found.ran += 1
-        _compare(original, inputs, expected, actual, found)
+        try:
+            _compare(original, inputs, expected, actual, found)
+        except RuntimeError as error:
+            found.failure = first_line(error)
         if found.differs:
             break
     return found
@@ -122,7 +125,9 @@ def _compare(original: ExportedProgram, inputs: dict[str, Any], expected: _Run, 
     for name, before in inputs.items():
         should = before
         if name in mutated:
-            should = torch.empty_like(before).copy_(expected.outputs[mutated[name]])
+            should = expected.outputs[mutated[name]]
+            if should.shape != before.shape or should.dtype != before.dtype:
+                should = torch.empty_like(before).copy_(should)
         if not _equal(should, actual.inputs[name]):
             text = f"{name} should hold {_show(should, actual.inputs[name])}"
             (found.targets if name in mutated else found.frame)[name] = text
