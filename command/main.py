@@ -49,7 +49,7 @@ def main() -> None:
 
 
 @main.command()
-@click.argument("files", nargs=-1, required=True, metavar="MODEL.pt2... | ORIGINAL.pt2 REWRITTEN.pt2")
+@click.argument("files", nargs=-1, required=True, metavar="MODEL.pt2... | MODEL.pt2 [REWRITTEN.pt2|PROGRAM.pte]")
 @click.option(
     "--pass",
     "pass_name",
@@ -91,12 +91,13 @@ def prove(
     """Prove that a pass is right, or a rewritten program.
 
     Proves a write-back pass (the reference pass if --pass is not given) on each model; but two files without --pass
-    and --each are a pair: it proves that the second is right for the first.
+    and --each are a pair: it proves that the second, a rewritten program or a .pte file, is right for the first.
 
     \b
         copyproof prove model.pt2
         copyproof prove model.pt2 --pass my_passes.early:my_pass
         copyproof prove model.pt2 rewritten.pt2
+        copyproof prove model.pt2 program.pte
 
     Exit code: 0 proved, 1 refuted, 2 bad usage or input, 3 unknown.
     """
@@ -123,9 +124,11 @@ def prove(
             if emit_smt2 is not None and len(files) > 1 and not pair:
                 folder = emit_smt2 / Path(name).stem
                 folder.mkdir(exist_ok=True)
-            report = programs.proved(
-                name, files[1] if pair else None, write_back_pass, dialect, preserve, timeout, folder
-            )
+            if pair and files[1].endswith(".pte"):
+                report = programs.proved_file(name, files[1], preserve, timeout, folder)
+            else:
+                given = files[1] if pair else None
+                report = programs.proved(name, given, write_back_pass, dialect, preserve, timeout, folder)
         except KeyboardInterrupt:
             sys.exit(130)
         except Exception as error:  # nothing but a verdict may look like one

@@ -166,6 +166,23 @@ def proved(
         raise BadInput(f"{rewritten or model}: {error}") from error
 
 
+def proved_file(model: str, file: str, preserve: Sequence[str], timeout: float, keep_queries: Path | None) -> Report:
+    """The report on a model and a `.pte` file.
+
+    Raises:
+        BadInput: the model cannot be brought to the write-backs, or the file cannot be read.
+    """
+    if not Path(file).is_file():
+        raise BadInput(f"there is no file {file!r}; give a .pte file that ExecuTorch wrote")
+    original = load_model(model, "edge", preserve)
+    from copyproof.verify.program import prove_program
+
+    try:
+        return prove_program(original, Path(file).read_bytes(), timeout=timeout, keep_queries=keep_queries)
+    except BadInput as error:
+        raise BadInput(f"{file}: {error}") from error
+
+
 @dataclass(frozen=True)
 class Placed:
     """A model and what early and end placement make of it."""

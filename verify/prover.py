@@ -28,6 +28,14 @@ from copyproof.verify.witness import Witness, witness
 
 Rewritten = ExportedProgram | tuple[GraphModule, ExportGraphSignature]
 _MOST_SHOWN = 5
+_OF_A_GRAPH = (
+    Obligation.ORDER,
+    Obligation.STATE,
+    Obligation.OUTPUT,
+    Obligation.FRAME,
+    Obligation.EFFECTS,
+    Obligation.SIGNATURE,
+)
 
 
 def prove(
@@ -100,7 +108,7 @@ def _prove(
     pair = pair_of(original, graph_module, signature, profile)
     _require_functional(pair)
     theory = Theory(pair.definitions, timeout, keep_queries)
-    findings = [_Question(pair, theory, obligation).finding() for obligation in Obligation if obligation.safety]
+    findings = [_Question(pair, theory, obligation).finding() for obligation in _OF_A_GRAPH]
     findings += [_earliest(pair, theory), _lifetime(pair, theory)]
     changed = changed_contents(original, carried) if carried is not None else ""
     if changed:

@@ -1,0 +1,179 @@
+"""Proofs of `.pte` files, against what the runtime does with the same files."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from click.testing import CliRunner
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from copyproof.command.main import main
+from copyproof.fuzz.compare import differences
+from copyproof.fuzz.execution import lower, mutated_inputs, run_eager
+from copyproof.fuzz.runtime import RuntimeFailure, run_program
+from copyproof.impl import reference_pass
+from copyproof.spec.obligations import Obligation, Verdict
+from copyproof.verify import BadInput
+from copyproof.verify.corpus import CASES, Example, find
+from copyproof.verify.corpus.cases import DOES_NOT_REACH, NOT_IN_RUNTIME
+from copyproof.verify.corpus.example import backend_config, calls_of, export
+from copyproof.verify.memory import Arena
+from copyproof.verify.program import prove_program
+
+from .known_wrong import after_last_schema_reader
+from .lowering import edge_of, program_of
+
+RUNNING = [e for e in CASES if e.name not in DOES_NOT_REACH and e.name not in NOT_IN_RUNTIME]
+PIPELINES: dict[str, tuple[Any, bool]] = {
+    "shipped": (None, False),
+    "reinplaced": (None, True),
+    "reference": (reference_pass, False),
+    "trusts schemas": (after_last_schema_reader, False),
+}
+CONTROL_FLOW = {"cond_reads_flag_then_set", "cond_select_cache", "cond_out_early_free", "cond_two_alive"}
+"""Their files jump, which has no model: UNKNOWN is the only honest verdict."""
+
+
+def file_of(example: Example, pipeline: str) -> bytes:
+    write_back_pass, reinplaced = PIPELINES[pipeline]
+    return lower(edge_of(example), write_back_pass, replace(backend_config(example), run_reinplace_pass=reinplaced))
+
+
+def runs_right(example: Example, pte: bytes) -> bool:
+    mutated = mutated_inputs(program_of(example).graph_signature)
+    try:
+        actual = run_program(pte, calls_of(example), example.imports, mutated)
+    except RuntimeFailure:
+        return False
+    return not differences(run_eager(export(example).module(), calls_of(example)), actual, exact=False)
+
+
+@pytest.mark.parametrize("pipeline", PIPELINES)
+@pytest.mark.parametrize("example", RUNNING, ids=lambda e: e.name)
+def test_verdict_on_the_file_agrees_with_the_runtime(example: Example, pipeline: str) -> None:
+    pte = file_of(example, pipeline)
+    report = prove_program(program_of(example), pte)
+    if example.name in CONTROL_FLOW:
+        assert report.verdict is Verdict.UNKNOWN, report
+        assert "JumpFalseCall, which has no model" in str(report)
+        return
+    expected = Verdict.PROVED if runs_right(example, pte) else Verdict.REFUTED
+    assert report.verdict is expected, report
+
+
+def test_lost_write_in_the_file_is_told_in_the_words_of_the_model() -> None:
+    report = prove_program(program_of(find("swap_pair")), file_of(find("swap_pair"), "shipped"))
+    (reason,) = report[Obligation.STATE].reasons
+    assert reason == "buffer 'p' comes from the old contents of 'p' where it should come from the old contents of 'q'"
+
+
+def test_buffer_that_starts_at_zero_in_the_file_breaks_init() -> None:
+    example = find("init_nonzero_with_pass")
+    forgotten = replace(example, initialised=())
+    pte = lower(edge_of(example), None, backend_config(forgotten))
+    report = prove_program(program_of(example), pte)
+    assert report[Obligation.INIT].verdict is Verdict.REFUTED
+    assert "InitializedMutableBufferPass(['a'])" in report[Obligation.INIT].reasons[0]
+
+
+def test_bytes_written_over_before_they_are_read_break_plan() -> None:
+    example = find("mutations_plus_user_outputs")
+    file = deserialized(file_of(example, "reference"))
+    plan = file.program.execution_plan[0]
+    planned = [v.val for v in plan.values if getattr(v.val, "allocation_info", None) is not None]
+    first = min(v.allocation_info.memory_offset_low for v in planned)
+    for tensor in planned:
+        if tensor.extra_tensor_info is None:
+            tensor.allocation_info.memory_offset_low = first
+    report = prove_program(program_of(example), serialized(file))
+    assert report.verdict is Verdict.REFUTED, report
+    assert report[Obligation.PLAN].verdict is Verdict.REFUTED or report[Obligation.OUTPUT].verdict is Verdict.REFUTED
+
+
+def test_file_of_another_model_is_never_proved() -> None:
+    names = ("swap_pair", "counter_scalar", "read_then_bump", "view_chain_matmul", "set_state_last_op")
+    own = [find(name) for name in names]
+    for example in own:
+        for other in own:
+            if other is example:
+                continue
+            try:
+                report = prove_program(program_of(example), file_of(other, "reference"))
+            except BadInput:
+                continue
+            assert report.verdict is not Verdict.PROVED, (example.name, other.name)
+
+
+@pytest.mark.parametrize("quarter", [0, 1, 2, 3])
+def test_truncated_file_is_bad_input(quarter: int) -> None:
+    pte = file_of(find("swap_pair"), "reference")
+    with pytest.raises(BadInput):
+        prove_program(program_of(find("swap_pair")), pte[: len(pte) * quarter // 4])
+
+
+@given(st.data())
+@settings(max_examples=60, deadline=None)
+def test_damaged_file_gives_a_clear_error_or_a_verdict_and_no_false_proof(data: st.DataObject) -> None:
+    example = find("swap_pair")
+    whole = file_of(example, "reference")
+    at = data.draw(st.integers(0, len(whole) - 1))
+    damaged = bytearray(whole)
+    damaged[at] ^= data.draw(st.integers(1, 255))
+    try:
+        report = prove_program(program_of(example), bytes(damaged))
+    except BadInput:
+        return
+    if report.verdict is Verdict.PROVED and not runs_right(example, bytes(damaged)):
+        # The runtime may refuse what a proof of the calls does not look at; it may not compute something else.
+        mutated = mutated_inputs(program_of(example).graph_signature)
+        with pytest.raises(RuntimeFailure):
+            run_program(bytes(damaged), calls_of(example), example.imports, mutated)
+
+
+def test_other_number_of_inputs_or_another_method_is_bad_input() -> None:
+    pte = file_of(find("swap_pair"), "reference")
+    with pytest.raises(BadInput, match="takes 1 inputs, the model 2"):
+        prove_program(program_of(find("mutations_plus_user_outputs")), pte)
+    with pytest.raises(BadInput, match="has the methods forward, expected generate"):
+        prove_program(program_of(find("swap_pair")), pte, method="generate")
+
+
+def test_command_line_proves_a_file_against_its_model(tmp_path: Path) -> None:
+    model, good, bad = (tmp_path / name for name in ("model.pt2", "good.pte", "bad.pte"))
+    torch.export.save(export(find("swap_pair")), str(model))
+    good.write_bytes(file_of(find("swap_pair"), "reference"))
+    bad.write_bytes(file_of(find("swap_pair"), "shipped"))
+    run = CliRunner()
+    assert run.invoke(main, ["prove", str(model), str(good)]).exit_code == 0
+    refuted = run.invoke(main, ["prove", str(model), str(bad)])
+    assert refuted.exit_code == 1
+    assert "should come from the old contents of 'q'" in refuted.stdout
+    bad.write_bytes(b"not a program")
+    assert run.invoke(main, ["prove", str(model), str(bad)]).exit_code == 2
+
+
+def test_write_over_a_part_tears_what_owned_the_bytes() -> None:
+    arena = Arena(64)
+    arena.write(0, 16, "a", "float32", "one")
+    arena.write(8, 24, "b", "float32", "two")
+    assert arena.read(0, 16, "float32") is None
+    assert arena.read(8, 24, "float32").content == "b"  # type: ignore[union-attr]
+    assert arena.read(8, 24, "int32") is None
+    assert [(o.start, o.end) for o in arena.overlapping(0, 64)] == [(0, 8), (8, 24)]
+
+
+def deserialized(pte: bytes) -> Any:
+    from executorch.exir._serialize._program import deserialize_pte_binary
+
+    return deserialize_pte_binary(pte)
+
+
+def serialized(file: Any) -> bytes:
+    from executorch.exir._serialize._program import serialize_pte_binary
+
+    return bytes(serialize_pte_binary(file))
