@@ -15,18 +15,19 @@ from time import perf_counter
 from typing import Any
 
 import torch
-from executorch.exir import ExecutorchBackendConfig
 from executorch.exir._serialize._program import deserialize_pte_binary
 from executorch.exir.passes.insert_write_back_for_buffers_pass import insert_write_back_for_buffers_pass
 from rich.console import Console
 from rich.table import Table
 from torch.export import ExportedProgram
 
+from copyproof.fuzz.execution import lower
 from copyproof.impl import reference_pass
-from copyproof.spec.pipeline import at_write_back, copy_of, copy_of_edge, standing_in
+from copyproof.spec.pipeline import at_write_back, copy_of
 from copyproof.verify import prove
 from copyproof.verify.corpus import MODELS, Example, find
 from copyproof.verify.corpus.example import backend_config, export, to_edge
+from copyproof.verify.program import prove_program
 
 _COLUMNS = (
     "model",
@@ -42,6 +43,9 @@ _COLUMNS = (
     "proof s",
     "proof / to_edge",
     "verdict",
+    "to_executorch s",
+    ".pte proof s",
+    ".pte verdict",
 )
 
 
@@ -54,7 +58,7 @@ def main(names: list[str]) -> None:
     warnings.simplefilter("ignore")
     logging.disable(logging.ERROR)
     table = Table(*_COLUMNS, box=None, pad_edge=False)
-    console = Console(width=160)
+    console = Console(width=200)
     for example in [find(name) for name in names] or sorted(MODELS, key=lambda e: e.slow):
         row = _measured(example)
         console.print(" | ".join(row), style="dim")
@@ -75,8 +79,10 @@ def _measured(example: Example) -> list[str]:
     shipped_seconds, our_seconds = (min(seconds) for seconds in passes.values())
     rewritten = reference_pass(copy_of(program))
     report, proof_seconds = _timed(lambda: prove(program, rewritten))
-    shipped = _activation_bytes(edge, insert_write_back_for_buffers_pass, backend_config(example), program)
-    ours = _activation_bytes(edge, reference_pass, backend_config(example), program)
+    shipped_pte = lower(edge, insert_write_back_for_buffers_pass, backend_config(example))
+    pte, lowering_seconds = _timed(lambda: lower(edge, reference_pass, backend_config(example)))
+    file_report, file_seconds = _timed(lambda: prove_program(program, pte))
+    shipped, ours = _activation_bytes(shipped_pte, program), _activation_bytes(pte, program)
     signature = program.graph_signature
     return [
         example.name,
@@ -92,18 +98,14 @@ def _measured(example: Example) -> list[str]:
         f"{proof_seconds:.2f}",
         f"{proof_seconds / edge_seconds:.1%}",
         report.strict_verdict.value,
+        f"{lowering_seconds:.1f}",
+        f"{file_seconds:.2f}",
+        file_report.verdict.value,
     ]
 
 
-def _activation_bytes(
-    edge: Any,
-    write_back_pass: Callable[[ExportedProgram], Any],
-    config: ExecutorchBackendConfig,
-    program: ExportedProgram,
-) -> int:
-    with standing_in(write_back_pass):
-        lowered = copy_of_edge(edge).to_executorch(config)
-    (plan,) = deserialize_pte_binary(lowered.buffer).program.execution_plan
+def _activation_bytes(pte: bytes, program: ExportedProgram) -> int:
+    (plan,) = deserialize_pte_binary(pte).program.execution_plan
     buffers = program.graph_signature.inputs_to_buffers
     mutated = set(program.graph_signature.buffers_to_mutate.values())
     state = 0

@@ -112,6 +112,12 @@ def rewritten_program_of(
     return Reader(original, graph_module, signature, profile, trusted).program()
 
 
+_NO_FAKE_KERNEL = (
+    UnsupportedOperatorException,
+    DynamicOutputShapeException,
+    DataDependentOutputException,
+    NotImplementedError,
+)
 _HIGHER_ORDER = frozenset(
     {
         "cond",
@@ -363,9 +369,7 @@ class Reader:
         try:
             with torch.no_grad(), mode or nullcontext():
                 return node.target(*args, **kwargs)  # type: ignore[operator]
-        except (UnsupportedOperatorException, DynamicOutputShapeException, DataDependentOutputException):
-            return node.meta.get("val") if isinstance(node.meta.get("val"), torch.Tensor) else None
-        except NotImplementedError:
+        except _NO_FAKE_KERNEL:
             return node.meta.get("val") if isinstance(node.meta.get("val"), torch.Tensor) else None
         except Exception as error:
             if any(v is None for v in pytree.tree_leaves([self.vals[n] for n in node.all_input_nodes])):
