@@ -18,10 +18,12 @@ from copyproof.fuzz.execution import lower, mutated_inputs, run_eager
 from copyproof.fuzz.runtime import RuntimeFailure, run_program
 from copyproof.impl import reference_pass
 from copyproof.spec.obligations import Obligation, Verdict
+from copyproof.spec.pipeline import copy_of_edge, standing_in
 from copyproof.verify import BadInput
 from copyproof.verify.corpus import CASES, Example, find
 from copyproof.verify.corpus.cases import DOES_NOT_REACH, NOT_IN_RUNTIME
 from copyproof.verify.corpus.example import backend_config, calls_of, export
+from copyproof.verify.guard import Refuted, guarded
 from copyproof.verify.memory import Arena
 from copyproof.verify.program import prove_program
 
@@ -29,19 +31,21 @@ from .known_wrong import after_last_schema_reader
 from .lowering import edge_of, program_of
 
 RUNNING = [e for e in CASES if e.name not in DOES_NOT_REACH and e.name not in NOT_IN_RUNTIME]
-PIPELINES: dict[str, tuple[Any, bool]] = {
-    "shipped": (None, False),
-    "reinplaced": (None, True),
-    "reference": (reference_pass, False),
-    "trusts schemas": (after_last_schema_reader, False),
+PIPELINES: dict[str, tuple[Any, dict[str, bool]]] = {
+    "shipped": (None, {}),
+    "reinplaced": (None, {"run_reinplace_pass": True}),
+    "reference": (reference_pass, {}),
+    "trusts schemas": (after_last_schema_reader, {}),
+    "reference, unnamed buffers": (reference_pass, {"emit_mutable_buffer_names": False}),
+    "shipped, unnamed buffers": (None, {"emit_mutable_buffer_names": False}),
 }
 CONTROL_FLOW = {"cond_reads_flag_then_set", "cond_select_cache", "cond_out_early_free", "cond_two_alive"}
 """Their files jump, which has no model: UNKNOWN is the only honest verdict."""
 
 
 def file_of(example: Example, pipeline: str) -> bytes:
-    write_back_pass, reinplaced = PIPELINES[pipeline]
-    return lower(edge_of(example), write_back_pass, replace(backend_config(example), run_reinplace_pass=reinplaced))
+    write_back_pass, changes = PIPELINES[pipeline]
+    return lower(edge_of(example), write_back_pass, replace(backend_config(example), **changes))
 
 
 def runs_right(example: Example, pte: bytes) -> bool:
@@ -177,3 +181,15 @@ def serialized(file: Any) -> bytes:
     from executorch.exir._serialize._program import serialize_pte_binary
 
     return bytes(serialize_pte_binary(file))
+
+
+def test_guarded_lowering_refuses_a_wrong_program_and_hands_out_a_right_one() -> None:
+    wrong, right = copy_of_edge(edge_of(find("swap_pair"))), copy_of_edge(edge_of(find("counter_scalar")))
+    with guarded():
+        with pytest.raises(Refuted, match="should come from the old contents of 'q'") as caught:
+            wrong.to_executorch()
+        assert caught.value.report.verdict is Verdict.REFUTED
+        assert right.to_executorch().buffer
+        with standing_in(reference_pass):
+            assert copy_of_edge(edge_of(find("swap_pair"))).to_executorch().buffer
+    assert copy_of_edge(edge_of(find("swap_pair"))).to_executorch().buffer

@@ -20,7 +20,7 @@ from copyproof.spec.program import Program, Role
 from copyproof.verify.evaluate import Content, Trace, evaluate
 from copyproof.verify.kernels import kernel_program_of
 from copyproof.verify.pair import assigned
-from copyproof.verify.serialized import Execution, constant_content, execution_of
+from copyproof.verify.serialized import Execution, State, constant_content, execution_of
 from copyproof.verify.solver import Above, Case, Differ, Number, Theory
 from copyproof.verify.spelling import raw_bytes
 from copyproof.verify.verdicts import Finding, Report
@@ -54,10 +54,15 @@ def prove_program(
     functional = evaluate(program, "F", _contents(original))
     news = assigned(program, functional)
     users = [item for item in program.inputs if item.role is Role.USER_INPUT]
-    execution = execution_of(pte, method, [f"in!{item.name}" for item in users])
+    names = {s.arg.name: s.target for s in original.graph_signature.input_specs if s.kind is InputKind.BUFFER}
+    states = {
+        names[item.name]: State(position, int(item.type.nbytes), item.type.dtype)
+        for position, item in enumerate(program.inputs)
+        if item.name in news and item.name in names and item.type is not None
+    }
+    execution = execution_of(pte, method, [f"in!{item.name}" for item in users], states)
     theory = Theory({**functional.definitions, **execution.definitions}, timeout, keep_queries)
     judge = _Judge(theory, functional, execution)
-    names = {s.arg.name: s.target for s in original.graph_signature.input_specs if s.kind is InputKind.BUFFER}
     state, output = _results(program, functional, execution, news, names)
     tokens = [("random numbers", functional.tokens[Chain.RANDOM], execution.tokens[Chain.RANDOM])]
     assumed = list(functional.approximations)

@@ -8,6 +8,7 @@ the original's steps are spelled by too.
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -33,6 +34,15 @@ class Buffer:
     name: str
     value: int
     initial: bytes | None
+
+
+@dataclass(frozen=True)
+class State:
+    """A mutated buffer of the model: the position of its placeholder, and its size in bytes and element type."""
+
+    position: int
+    nbytes: int
+    dtype: str
 
 
 @dataclass
@@ -65,13 +75,14 @@ class Execution:
     calls: int = 0
 
 
-def execution_of(pte: bytes, method: str, inputs: list[str]) -> Execution:
+def execution_of(pte: bytes, method: str, inputs: list[str], states: Mapping[str, State]) -> Execution:
     """Follows the kernel calls of a method of a `.pte` file.
 
     Args:
         pte: the file.
         method: which method.
         inputs: the names of the contents that the inputs have, in order.
+        states: the model's mutated buffers, by qualified name.
 
     Raises:
         BadInput: the file cannot be read, or has no such method, or another number of inputs.
@@ -91,7 +102,7 @@ def execution_of(pte: bytes, method: str, inputs: list[str]) -> Execution:
             f"the .pte file takes {len(plan.inputs)} inputs, the model {len(inputs)}; is it another model's?"
         )
     try:
-        return _Follower(file, plan, inputs).run()
+        return _Follower(file, plan, inputs, states).run()
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
         if isinstance(error, BadInput):
             raise
@@ -99,7 +110,8 @@ def execution_of(pte: bytes, method: str, inputs: list[str]) -> Execution:
 
 
 class _Follower:
-    def __init__(self, file: Any, plan: Any, inputs: list[str]) -> None:
+    def __init__(self, file: Any, plan: Any, inputs: list[str], states: Mapping[str, State]) -> None:
+        self.states = states
         self.stored = file.program.constant_buffer
         self.mutable = file.mutable_data or []
         self.plan = plan
@@ -134,6 +146,12 @@ class _Follower:
             value = self.values[index]
             found.outputs.append(self._read(index, "the output"))
             found.output_types.append(self._type(value).spelled if isinstance(value, schema.Tensor) else "number")
+        for name in self.states:
+            if name not in found.buffers:
+                found.final[name] = f"P?state {name}"
+                found.unknown[f"P?state {name}"] = (
+                    f"buffer {name!r} cannot be told apart in the file; lower with emit_mutable_buffer_names=True"
+                )
         for name, buffer in found.buffers.items():
             found.final[name] = self._read(buffer.value, "the next call")
         return found
@@ -152,10 +170,28 @@ class _Follower:
             if extra is None or not extra.fully_qualified_name or extra.fully_qualified_name in self.found.buffers:
                 continue
             initial = self._data(value, self.mutable) if value.data_buffer_idx > 0 else None
-            name = extra.fully_qualified_name
-            self.found.buffers[name] = Buffer(name, index, initial)
-            arena, start, end = self._bytes(index)
-            self.arenas[arena].write(start, end, f"state!{name}", self._type(value).dtype, f"buffer {name}")
+            self._buffer(extra.fully_qualified_name, index, initial)
+        for name, state in self.states.items():
+            if name not in self.found.buffers and self._stands_for(state):
+                value = self.values[state.position]
+                initial = self._data(value, self.mutable) if value.data_buffer_idx > 0 else None
+                self._buffer(name, state.position, initial)
+
+    def _buffer(self, name: str, index: int, initial: bytes | None) -> None:
+        self.found.buffers[name] = Buffer(name, index, initial)
+        arena, start, end = self._bytes(index)
+        self.arenas[arena].write(start, end, f"state!{name}", self._type(self.values[index]).dtype, f"buffer {name}")
+
+    def _stands_for(self, state: State) -> bool:
+        """Whether a value without a name can be a buffer: the emitter makes a value for each placeholder first, in
+        order. Which of the file's states is which of the model's is ours to choose: a proof for any choice holds."""
+        if state.position >= len(self.values) or state.position in self.plan.inputs:
+            return False
+        value = self.values[state.position]
+        if not isinstance(value, schema.Tensor) or value.allocation_info is None:
+            return False
+        kind = self._type(value)
+        return (int(kind.nbytes), kind.dtype) == (state.nbytes, state.dtype)
 
     def _check_plan(self) -> None:
         states = {name: self._bytes(buffer.value) for name, buffer in self.found.buffers.items()}
