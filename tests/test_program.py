@@ -193,3 +193,20 @@ def test_guarded_lowering_refuses_a_wrong_program_and_hands_out_a_right_one() ->
         with standing_in(reference_pass):
             assert copy_of_edge(edge_of(find("swap_pair"))).to_executorch().buffer
     assert copy_of_edge(edge_of(find("swap_pair"))).to_executorch().buffer
+
+
+PROVED_MODELS = ["custom_cache", "ring_cache", "streaming_wavenet", "delay_line", "adam", "state_space", "shared_cache"]
+
+
+@pytest.mark.parametrize("name", PROVED_MODELS)
+def test_reference_placement_is_proved_down_to_the_file(name: str) -> None:
+    report = prove_program(program_of(find(name)), file_of(find(name), "reference"))
+    assert report.verdict is Verdict.PROVED, report
+
+
+@pytest.mark.slow
+def test_sizes_that_are_not_fixed_are_unknown_with_the_reason() -> None:
+    example = find("llama_dynamic")
+    report = prove_program(program_of(example), file_of(example, "reference"))
+    assert report.verdict is Verdict.UNKNOWN, report
+    assert "of the model has no like in the file" in report[Obligation.STATE].reasons[0]

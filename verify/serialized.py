@@ -229,6 +229,9 @@ class _Follower:
         if namespace == "executorch_prim" and base == "et_view":
             self.alias[call.args[2]] = call.args[0]
             return
+        if namespace == "executorch_prim":
+            self._number(number, base, call.args)
+            return
         overload = _overload(namespace, base, operator.overload)
         if overload is None:
             self._give_up(f"call {number} is {operator.name}.{operator.overload}, which has no model")
@@ -236,15 +239,14 @@ class _Follower:
         arguments = overload._schema.arguments
         given = call.args[: len(arguments)]
         effect = effect_of(overload)
-        tensors: list[int] = []
         operands: list[tuple[int, int]] = []
         for position, index in enumerate(given):
             if arguments[position].is_out:
                 continue
             for inner in self._tensors(index):
                 operands.append((position, inner))
-                tensors.append(inner)
         who = f"call {number} ({operator.name})"
+        tensors = [index for _, index in operands]
         skipped = 1 if effect.contents is Contents.SECOND else 0
         contents = [self._read(index, who) if i >= skipped else f"shape!{i}" for i, (_, index) in enumerate(operands)]
         name = canonical(overload)
@@ -256,6 +258,8 @@ class _Follower:
         if effect.chain is not None:
             contents.append(self.found.tokens[effect.chain])
             self.found.tokens[effect.chain] = self._define(number, f"{signature}!{effect.chain.name}", contents)
+        if not effect.writes and len(call.args) > len(arguments):
+            self.numbers[call.args[len(arguments)]] = self._define(number, f"{signature}#0", contents)
         for position, index in enumerate(given):
             if position not in effect.writes:
                 continue
@@ -280,10 +284,21 @@ class _Follower:
                         content = self._define(number, f"{signature}!w{which}", contents)
                 self._write(out, content, f"{who}")
 
+    def _number(self, number: int, base: str, args: list[int]) -> None:
+        """A call that computes a number of numbers: `executorch_prim::add(a, b, out)` is `_operator.add(a, b)`."""
+        given, out = args[:-1], args[-1]
+        text = ",".join("%" if i in self.numbers else repr(self._attribute(i)) for i in given)
+        contents = [self.numbers[i] for i in given if i in self.numbers]
+        types = ";".join("number" for _ in contents)
+        self.numbers[out] = self._define(number, f"_operator.{base}({text})<{types}>#0", contents)
+
     def _keeps_first(self, contents: Contents, name: str, tensors: list[int], into: TensorType) -> bool:
         if contents is not Contents.FIRST or not tensors:
             return False
-        first = self._type(self.values[tensors[0]])
+        value = self.values[tensors[0]]
+        if not isinstance(value, schema.Tensor):
+            return False
+        first = self._type(value)
         return first.dtype == into.dtype and (same_order(name) or first.shape == into.shape)
 
     def _define(self, number: int, symbol: str, operands: list[Content]) -> Content:
@@ -384,17 +399,19 @@ class _Follower:
         value = self.values[index]
         if isinstance(value, (schema.TensorList, schema.OptionalTensorList)):
             return [i for i in value.items if i >= 0 and not isinstance(self.values[i], schema.Null)]
-        return [index] if isinstance(value, schema.Tensor) else []
+        if isinstance(value, schema.IntList):
+            return [i for i in value.items if i in self.numbers]
+        return [index] if isinstance(value, schema.Tensor) or index in self.numbers else []
 
     def _attribute(self, index: int) -> Any:
-        """An argument as a Python value; tensors as `Ellipsis`."""
+        """An argument as a Python value; tensors, and numbers that a call computed, as `Ellipsis`."""
         value = self.values[index]
-        if isinstance(value, schema.Tensor):
+        if isinstance(value, schema.Tensor) or index in self.numbers:
             return ...
         if isinstance(value, (schema.TensorList, schema.OptionalTensorList)):
             return [... if i >= 0 and not isinstance(self.values[i], schema.Null) else None for i in value.items]
         if isinstance(value, schema.IntList):
-            return [self.values[i].int_val for i in value.items]
+            return [... if i in self.numbers else self.values[i].int_val for i in value.items]
         if isinstance(value, schema.DoubleList):
             return [float(v) for v in value.items]
         if isinstance(value, schema.BoolList):
