@@ -296,7 +296,13 @@ WHEEL_MODELS: tuple[Example, ...] = (
         dynamic_shapes=_token_count,
     ),
     _decoder("qwen3", _LLAMA, partial(_llama, **_HF_LAYOUT), "KV caches after a normalisation"),
-    _decoder("qwen3_5", "llama.attention", _qwen3_5, "recurrent state, convolution history, KV cache"),
+    _decoder(
+        "qwen3_5",
+        "llama.attention",
+        _qwen3_5,
+        "recurrent state, convolution history, KV cache",
+        imports=(CUSTOM_OPS,),
+    ),
     _decoder("ring_cache", "llama.attention", _ring_cache, "ring buffers with a buffer of positions"),
     _decoder(
         "attention_sink",
