@@ -37,7 +37,7 @@ def after_last_schema_reader(program: ExportedProgram) -> Rewritten:
                 if user.op == "output":
                     continue
                 readers.append(user)
-                if any(alias for alias in action_of(user).aliases):
+                if action_of(user).aliases:
                     frontier.append(user)
         found.append((index, target, source, max(readers, key=position.__getitem__)))
     for index, target, source, last in found:

@@ -89,6 +89,11 @@ class Read:
         """What the value held when it was named."""
         return self.located.content
 
+    @property
+    def label(self) -> str:
+        """The reader, for messages: the step, or `output 2`."""
+        return self.name if self.name != "output" else f"output {self.operand}"
+
 
 @dataclass(frozen=True)
 class Write:
@@ -205,9 +210,9 @@ class _Evaluator:
         for chain in step.chains:
             token = f"{signature}!{chain.name}"
             self.tokens[chain] = self._define(f"{step.name}!{chain.name}", token, [*contents, *extra])
-        if reason and step.opaque:
+        if step.opaque:
             for value in step.operands:
-                self._havoc_storages(index, step.name, value, reason)
+                self._havoc_storages(index, step.name, value, step.opaque)
         for position in step.writes:
             self._write(index, step, position, signature, contents, extra, reason)
         for number, result in enumerate(step.results):

@@ -19,11 +19,10 @@ def conflict(pair: Pair, write: Write, read: Read) -> Conflict:
             last, last_step = other.name, other.step
     if write.storage.fresh and last_step < 0:
         last_step = write.storage.versions[0].step
-    label = _label(read)
     return Conflict(
         write.storage.name,
         write.name,
-        label,
+        read.label,
         last,
         _right(pair, write, read),
         tuple(_excerpt(pair, {last_step: "W1 last write that R should see", write.step: "W2 write-back"}, read)),
@@ -130,10 +129,6 @@ def signature_reason(pair: Pair, index: int, what: str) -> str:
 def _input_behind(pair: Pair, value: Value | None) -> str:
     located = pair.memory.values.get(value) if value is not None else None
     return located.storage.name if located is not None and not located.storage.fresh else ""
-
-
-def _label(read: Read) -> str:
-    return read.name if read.name != "output" else f"output {read.operand}"
 
 
 def _right(pair: Pair, write: Write, read: Read) -> str:

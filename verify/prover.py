@@ -203,8 +203,7 @@ class _Question:
         about, _, what = case.about.partition("#")
         if self.obligation is Obligation.ORDER:
             write, read = triple
-            label = read.name if read.name != "output" else f"output {read.operand}"
-            return f"{label} reads {self.pair.role(write.storage.name)} after {write.name} has overwritten it"
+            return f"{read.label} reads {self.pair.role(write.storage.name)} after {write.name} has overwritten it"
         if self.obligation is Obligation.STATE:
             return explain.double_reason(self.pair, about) if what else explain.state_reason(self.pair, about)
         if self.obligation is Obligation.OUTPUT:

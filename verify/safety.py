@@ -124,10 +124,9 @@ def order(pair: Pair) -> tuple[list[Case], list[tuple[Write, Read]]]:
             known = same_storage and region is not None and write.region is not None
             if known and relation(region, write.region, pair.memory.ranges) is Relation.DISJOINT:
                 continue
-            label = read.name if read.name != "output" else f"output {read.operand}"
-            position = Number(f"step of {label}", read.step)
+            position = Number(f"step of {read.label}", read.step)
             differ = tuple(Differ(read.seen, allowed) for allowed in pair.expected(read))
-            cases.append(Case(f"{write.name}/{label}", (Above(position, where), *differ)))
+            cases.append(Case(f"{write.name}/{read.label}", (Above(position, where), *differ)))
             triples.append((write, read))
     return cases, triples
 
