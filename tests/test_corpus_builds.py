@@ -6,11 +6,14 @@ from copy import deepcopy
 
 import pytest
 import torch
+from executorch.exir.delegate import executorch_call_delegate
+from executorch.exir.dialects.edge._ops import EdgeOpOverload
 from torch.utils import _pytree as pytree
 
 from copyproof.spec.pipeline import at_write_back
 from copyproof.verify.corpus import CASES, MODELS, Example, find
 from copyproof.verify.corpus.cases import DOES_NOT_REACH, NOT_IN_RUNTIME, PLANNED_WRONG, SHIPPED_WRONG
+from copyproof.verify.corpus.delegated_models import DELEGATED_MODELS
 from copyproof.verify.corpus.example import WRITTEN_HERE, backend_config, calls_of, export, to_edge
 
 from .lowering import edge_of
@@ -137,3 +140,19 @@ def test_shipped_pipeline_gives_the_wrong_results_it_is_said_to_give(name: str) 
 @pytest.mark.parametrize("example", AT_NIGHT, ids=named)
 def test_model_reaches_the_write_back_pass_with_a_target(example: Example) -> None:
     assert targets_at_write_back(example) >= 1
+
+
+@pytest.mark.parametrize("example", DELEGATED_MODELS, ids=named)
+def test_delegated_model_has_two_or_more_delegates_and_leaves_some_operators_outside(example: Example) -> None:
+    graph = edge_of(example).exported_program().graph
+    assert len(graph.find_nodes(op="call_function", target=executorch_call_delegate)) >= 2
+    assert any(isinstance(node.target, EdgeOpOverload) for node in graph.nodes)
+
+
+@pytest.mark.parametrize("name", ["delegated_gru", "delegated_convolutions"])
+def test_mutated_buffers_are_operands_of_delegates(name: str) -> None:
+    program = edge_of(find(name)).exported_program()
+    calls = program.graph.find_nodes(op="call_function", target=executorch_call_delegate)
+    read = {operand.name for call in calls for operand in call.all_input_nodes}
+    buffers = program.graph_signature.inputs_to_buffers
+    assert set(program.graph_signature.buffers_to_mutate.values()) <= {buffers.get(name) for name in read}

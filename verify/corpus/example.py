@@ -41,6 +41,7 @@ class Example:
         decompose: operators that `export` takes apart, since ExecuTorch has no kernel for them.
         preserve: operators that `to_edge` does not decompose (`aten.linear.default`).
         check_ir: whether `to_edge` checks the Edge dialect's rules.
+        partition: whether `to_edge` delegates what XNNPACK can run to it.
         initialised: names of the mutated buffers that keep their initial contents; all others are zeroed.
         slow: takes minutes rather than seconds.
         imports: modules that register the custom operators, imported before export and before running.
@@ -55,6 +56,7 @@ class Example:
     decompose: tuple[str, ...] = ()
     preserve: tuple[str, ...] = ()
     check_ir: bool = True
+    partition: bool = False
     initialised: tuple[str, ...] = ()
     slow: bool = False
     imports: tuple[str, ...] = ()
@@ -96,12 +98,16 @@ def to_edge(exported: ExportedProgram, example: Example) -> EdgeProgramManager:
     """`exported` in the Edge dialect, with the options that `example` asks for; `exported` is left as it was.
 
     Raises:
-        whatever `executorch.exir.to_edge` raises.
+        whatever `executorch.exir.to_edge` or, with `partition`, `to_edge_transform_and_lower` raises.
     """
-    from executorch.exir import EdgeCompileConfig
+    from executorch.exir import EdgeCompileConfig, to_edge_transform_and_lower
     from executorch.exir import to_edge as exir_to_edge
 
     options = EdgeCompileConfig(_check_ir_validity=example.check_ir, preserve_ops=_operators(example.preserve))
+    if example.partition:
+        from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPartitioner
+
+        return to_edge_transform_and_lower(exported, partitioner=[XnnpackPartitioner()], compile_config=options)
     return exir_to_edge(exported, compile_config=options)
 
 
