@@ -24,6 +24,7 @@ class Obligation(Enum):
     SIGNATURE = "output i is the one that output spec i names, in the original order"
     PLAN = "in the planned memory no byte is read after another value was written over it; bounds and alignment hold"
     INIT = "each mutable buffer starts with the contents that the model gives it"
+    SHARED = "state that several methods share lies in the same bytes in each, which nothing else uses"
     EARLIEST = "one step earlier, each write-back would break an obligation"
     LIFETIME = "live bytes at every program point are at most those of end placement"
 

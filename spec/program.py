@@ -29,13 +29,15 @@ class Role(Enum):
 
 @dataclass(frozen=True)
 class TensorType:
-    """Shape, strides and offset in elements, bytes per element, and the element type's name."""
+    """Shape, strides and offset in elements, bytes per element, and the element type's name. `dynamic` says that the
+    sizes are upper bounds."""
 
     shape: tuple[Size, ...]
     strides: tuple[Size, ...]
     offset: Size
     itemsize: int
     dtype: str
+    dynamic: bool = False
 
     @property
     def spelled(self) -> str:
@@ -98,12 +100,14 @@ class Value:
 
 @dataclass(frozen=True)
 class Input:
-    """A placeholder. `target` is the name by which the signature knows it (the buffer's, or the placeholder's own)."""
+    """A placeholder, or a constant that the graph holds itself. `target` is the name by which the signature knows it (the
+    buffer's, or the placeholder's own); `content` names what it holds, where the front end knows."""
 
     name: str
     role: Role
     target: str
     type: TensorType | None
+    content: str = ""
 
 
 @dataclass(frozen=True)
@@ -123,6 +127,25 @@ class Result:
     maybe: tuple[Value, ...] = ()
     same_region: bool = False
     size: Size = None
+
+
+@dataclass(frozen=True)
+class Branches:
+    """Two programs, over the operands after the first; which one runs is what the first operand says."""
+
+    then: Program
+    other: Program
+
+
+@dataclass(frozen=True)
+class Loop:
+    """A program that runs `rounds` times. Its operands are `carried` values, then `mapped` tensors of which round i takes
+    row i, then others; it returns the carried values of the next round, then the rows of round i of what is stacked."""
+
+    program: Program
+    carried: int
+    mapped: int
+    rounds: int
 
 
 @dataclass(frozen=True)
@@ -148,6 +171,7 @@ class Step:
         approximation: what is assumed about it, or None.
         opaque: why it cannot be modelled, or None.
         untyped: why its results have no type, or None.
+        body: the programs that it runs, where it is evaluated through them.
     """
 
     name: str
@@ -167,6 +191,7 @@ class Step:
     approximation: str | None = None
     opaque: str | None = None
     untyped: str | None = None
+    body: Branches | Loop | None = None
 
 
 @dataclass(frozen=True)
@@ -200,6 +225,11 @@ class Program:
     outputs: tuple[Output, ...]
     ranges: dict[str, tuple[int | None, int | None]] = field(default_factory=dict)
     input_specs: tuple[str, ...] = ()
+
+    @property
+    def operands(self) -> tuple[str, ...]:
+        """The inputs that whoever runs it gives: all but those whose contents are known."""
+        return tuple(item.name for item in self.inputs if not item.content)
 
     @property
     def targets(self) -> dict[str, Output]:

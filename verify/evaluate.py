@@ -12,7 +12,9 @@ from dataclasses import dataclass, field
 
 from copyproof.spec.effects import Chain, Contents
 from copyproof.spec.program import (
+    Branches,
     Input,
+    Loop,
     Program,
     Region,
     Result,
@@ -156,6 +158,15 @@ def copied(source: TensorType | None, into: TensorType) -> str | None:
     return f"copy<{source.spelled if source else 'number'}->{into.spelled}>"
 
 
+SELECT = "select"
+"""The symbol of what a branch leaves: the condition, and what each way leaves."""
+
+
+def copied_row(row: int, type_: TensorType) -> str:
+    """The symbol of a stack whose last row is `row`: of the rows before it, if any, and a value of this type."""
+    return f"row {row}<{type_.spelled}>"
+
+
 class _Evaluator:
     def __init__(self, program: Program, trace: Trace, inputs: Mapping[str, Content]) -> None:
         self.program = program
@@ -163,6 +174,7 @@ class _Evaluator:
         self.trace = trace
         self.tokens: dict[Chain, Content] = {chain: f"in!{chain.name}" for chain in Chain}
         self.defined: dict[tuple[str, tuple[Content, ...]], Content] = {}
+        self.flat: dict[Content, Content] = {}
 
     def run(self) -> Trace:
         trace = self.trace
@@ -186,9 +198,10 @@ class _Evaluator:
 
     def _input(self, placeholder: Input) -> None:
         value = Value(placeholder.name)
-        content = self.inputs.get(placeholder.name, f"in!{placeholder.name}")
-        if "#" in placeholder.target and placeholder.role is Role.CONSTANT:
-            content += f"!{placeholder.target}"
+        content = self.inputs.get(placeholder.name, placeholder.content)
+        if not content:
+            held = "#" in placeholder.target and placeholder.role is Role.CONSTANT
+            content = f"in!{placeholder.name}" + (f"!{placeholder.target}" if held else "")
         if placeholder.type is None:
             self.trace.numbers[value] = content
             return
@@ -202,6 +215,9 @@ class _Evaluator:
         if step.approximation and step.approximation not in self.trace.approximations:
             self.trace.approximations.append(step.approximation)
         contents = [self._operand(index, step, i, value) for i, value in enumerate(step.operands)]
+        if step.body is not None:
+            self._inside(index, step, step.body, contents)
+            return
         reason = step.opaque or step.untyped
         signature = self._signature(step)
         extra: list[Content] = [f"uninitialised!{step.name}"] if step.uninitialised else []
@@ -217,6 +233,71 @@ class _Evaluator:
             self._write(index, step, position, signature, contents, extra, reason)
         for number, result in enumerate(step.results):
             self._result(index, step, number, result, signature, [*contents, *extra], reason)
+
+    def _inside(self, index: int, step: Step, body: Branches | Loop, contents: list[Content]) -> None:
+        """Runs a step's programs: both branches, or the rounds of a loop one by one."""
+        found: list[Content]
+        if isinstance(body, Branches):
+            condition, given = contents[0], contents[1:]
+            before = dict(self.tokens)
+            then, after_then = self._nested(f"{step.name}.then", body.then, given)
+            self.tokens = before
+            other, after_other = self._nested(f"{step.name}.else", body.other, given)
+            self.tokens = {c: self._either(step.name, condition, after_then[c], after_other[c]) for c in after_then}
+            pairs = zip(then, other, strict=True)
+            found = [self._either(step.name, condition, a[0], b[0]) for a, b in pairs]
+        else:
+            carried, rows = contents[: body.carried], contents[body.carried : body.carried + body.mapped]
+            others = contents[body.carried + body.mapped :]
+            stacks: list[Content] = []
+            for i in range(body.rounds):
+                row = [self._row(step, body, k, i, content) for k, content in enumerate(rows)]
+                returned, self.tokens = self._nested(f"{step.name}.{i}", body.program, [*carried, *row, *others])
+                carried = [content for content, _ in returned[: body.carried]]
+                stacks = [
+                    self._define(f"{step.name}.{i}", copied_row(i, kind), [*stacks[k : k + 1], content])
+                    for k, (content, kind) in enumerate(returned[body.carried :])
+                    if kind is not None
+                ]
+            found = [*carried, *stacks]
+        for number, (result, content) in enumerate(zip(step.results, found, strict=True)):
+            value = Value(step.name, number)
+            if result.type is None:
+                self.trace.numbers[value] = content
+                continue
+            region = region_of(result.type)
+            storage = Storage(f"{step.name}#{number}", region, result.type.nbytes, fresh=True)
+            storage.versions.append(Version(content, region, content, index))
+            self.trace.storages.append(storage)
+            self.trace.values[value] = Located(storage, region, result.type, content, index)
+
+    def _nested(
+        self, name: str, program: Program, contents: list[Content]
+    ) -> tuple[list[tuple[Content, TensorType | None]], dict[Chain, Content]]:
+        """What a program returns for these contents, with types, and the effects after it."""
+        trace = Trace(f"{self.trace.prefix}!{name}", self.trace.ranges, self.trace.definitions)
+        trace.unknown, trace.approximations = self.trace.unknown, self.trace.approximations
+        inputs = dict(zip(program.operands, contents, strict=True))
+        inner = _Evaluator(program, trace, inputs)
+        inner.defined, inner.flat, inner.tokens = self.defined, self.flat, dict(self.tokens)
+        inner.run()
+        reason = next((f"{w.name} writes into an operand of {name}" for w in trace.writes if not w.storage.fresh), "")
+        found: list[tuple[Content, TensorType | None]] = []
+        for output, content in zip(program.outputs, trace.outputs, strict=True):
+            located = trace.values.get(output.value) if output.value is not None else None
+            found.append((self._havoc(name, reason) if reason else content, located.type if located else None))
+        return found, trace.tokens
+
+    def _either(self, name: str, condition: Content, then: Content, other: Content) -> Content:
+        return then if then == other else self._define(name, SELECT, [condition, then, other])
+
+    def _row(self, step: Step, loop: Loop, operand: int, row: int, content: Content) -> Content:
+        """Row `row` of a tensor that a loop goes over: what `select_copy` takes out of it, as files do."""
+        whole = self.trace.values[step.operands[loop.carried + operand]].type
+        taken = next(i.type for i in loop.program.inputs if i.name == loop.program.operands[loop.carried + operand])
+        assert taken is not None
+        symbol = f"aten.select_copy.int_out(%,0,{row})<{whole.spelled}>->{taken.spelled}"
+        return self._define(f"{step.name}.{row}", symbol, [content])
 
     def _signature(self, step: Step) -> str:
         """The function symbol: the operator, its attributes, and its operands' types (a flat sequence of elements
@@ -324,7 +405,11 @@ class _Evaluator:
         if reason:
             content = self._havoc(spelled, reason)
         elif self._keeps_first(step, result.type, number):
-            content = contents[0]
+            content = contents[0] if result.type.dynamic else self.flat.get(contents[0], contents[0])
+        elif result.type.dynamic and step.symbol.startswith("aten.view_copy."):
+            flat = self.flat.get(contents[0], contents[0])
+            content = self._define(spelled, f"{step.symbol}->{result.type.spelled}", [flat, *contents[1:]])
+            self.flat[content] = flat
         elif step.contents is Contents.SECOND and not step.writes:
             content = self._copied(step, result.type, contents)
         else:
@@ -349,7 +434,9 @@ class _Evaluator:
         first = self.trace.values.get(step.operands[0])
         if first is None or first.type.dtype != type_.dtype:
             return False
-        return step.same_order or first.type.shape == type_.shape
+        if first.type.shape == type_.shape and first.type.dynamic == type_.dynamic:
+            return not (type_.dynamic and step.same_order)
+        return step.same_order and not type_.dynamic
 
     def _alias(
         self, index: int, step: Step, value: Value, result: Result, signature: str, contents: list[Content]

@@ -2,20 +2,30 @@
 
 from __future__ import annotations
 
+import math
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
+import sympy
 import torch
 from executorch.exir.operator.convert import to_out_variant
 from executorch.exir.tensor import scalar_type_enum
-from torch.export import ExportedProgram
-from torch.fx import Node
+from torch.export import ExportedProgram, ExportGraphSignature
+from torch.fx import GraphModule, Node
 from torch.utils import _pytree as pytree
+from torch.utils._sympy.numbers import int_oo
+from torch.utils._sympy.value_ranges import ValueRanges, bound_sympy
 
-from copyproof.spec.effects import NO_LOWERING, canonical, functional_name
-from copyproof.spec.program import Program
+from copyproof.spec.effects import NO_LOWERING, Chain, canonical, functional_name
+from copyproof.spec.errors import BadInput
+from copyproof.spec.graph import action_of, overload_of
+from copyproof.spec.program import Branches, Input, Loop, Program, Step, TensorType
 from copyproof.verify.frontend import Reader
-from copyproof.verify.spelling import arguments_of, spelled
+from copyproof.verify.spelling import arguments_of, attribute, content_of, delegate_identity, spelled
+
+VIEW = torch.ops.aten.view_copy.default
+"""The operator that the pipeline turns into views."""
 
 
 @cache
@@ -59,15 +69,168 @@ def spell_values(overload: torch._ops.OpOverload, values: list[Any]) -> tuple[st
 
 def spell_node(name: str, node: Node, overload: torch._ops.OpOverload | None) -> str:
     """The symbol of a node of a graph, the same as that of the kernel call that it becomes."""
+    if _delegated(node):
+        values = [... if isinstance(value, Node) else value for value in node.args[1:]]
+        return f"{_identity(node)}({','.join(_text(value, '') for value in values)})"
+    if overload is None and not isinstance(node.target, torch._ops.HigherOrderOperator):
+        values = [... if isinstance(value, Node) else value for value in node.args]
+        return spell_number(name.rsplit(".", 1)[-1], values).partition("<")[0]
     if overload is None:
         return spelled(name, node, overload)
     values = pytree.tree_map_only(Node, lambda n: ..., arguments_of(node, overload))
     return spell_values(overload, values)[0]
 
 
+def spell_number(base: str, values: list[Any]) -> str:
+    """The symbol of a function of numbers, `Ellipsis` where a computed one stands."""
+    types = ";".join("number" for value in values if value is ...)
+    return f"number.{base}({','.join(_text(value, '') for value in values)})<{types}>#0"
+
+
 def kernel_program_of(exported: ExportedProgram) -> Program:
-    """The functional meaning of an exported program, its operators spelled by their out variants."""
-    return Reader(exported, exported.graph_module, exported.graph_signature, NO_LOWERING, {}, spell_node).program()
+    """The functional meaning of an exported program as files have it: operators spelled by their out variants, sizes at
+    their upper bounds, branches and loops of fixed length evaluated through their subgraphs, assertions left out."""
+    return _bounded(_KernelReader(exported, exported.graph_module, exported.graph_signature).program())
+
+
+def asserts(exported: ExportedProgram) -> bool:
+    """Whether a program has assertions, or other calls without results."""
+    return any(_asserts(node) for node in exported.graph.nodes)
+
+
+def delegates_of(exported: ExportedProgram) -> dict[str, int]:
+    """How many operands each delegate of a program takes, by identity."""
+    return {
+        _identity(node): len(node.args) - 1
+        for module in exported.graph_module.modules()
+        if isinstance(module, GraphModule)
+        for node in module.graph.nodes
+        if _delegated(node)
+    }
+
+
+class _KernelReader(Reader):
+    def __init__(self, original: ExportedProgram, graph_module: GraphModule, signature: ExportGraphSignature) -> None:
+        super().__init__(original, graph_module, signature, NO_LOWERING, {}, spell_node)
+
+    def _constant(self, node: Node, inputs: list[Input]) -> None:
+        known = len(inputs)
+        super()._constant(node, inputs)
+        held = attribute(self.graph_module, str(node.target))
+        if len(inputs) > known and isinstance(held, torch.Tensor):
+            inputs[-1] = replace(inputs[-1], content=content_of(held))
+
+    def _step(self, node: Node) -> Step | None:
+        if _asserts(node):
+            return None
+        step = super()._step(node)
+        if step is None or not isinstance(node.target, torch._ops.HigherOrderOperator):
+            return step
+        return replace(step, body=self._body(node, step))
+
+    def _body(self, node: Node, step: Step) -> Branches | Loop | None:
+        """The programs that a node runs; None where it is not evaluated through them."""
+        name = node.target.name()  # type: ignore[union-attr]
+        modules = [
+            attribute(self.graph_module, str(operand.target))
+            for operand in pytree.tree_leaves(node.args)
+            if isinstance(operand, Node) and operand.op == "get_attr"
+        ]
+        if name not in ("cond", "map_impl", "scan") or not all(isinstance(m, GraphModule) for m in modules):
+            return None
+        programs = [_KernelReader(self.original, m, ExportGraphSignature([], [])).program() for m in modules]
+        if name == "cond" and len(programs) == 2 and isinstance(node.args[0], Node):
+            operands = len(step.operands) - 1
+            return Branches(*programs) if all(len(p.operands) == operands for p in programs) else None
+        if len(programs) != 1:
+            return None
+        (program,) = programs
+        groups = [list(group) for group in node.args[1:] if isinstance(group, (list, tuple))]
+        carried, mapped = (len(groups[0]), groups[1]) if name == "scan" else (0, groups[0])
+        rows = self.vals[mapped[0]].shape[0] if mapped else None
+        if not isinstance(rows, int) or not 0 < rows <= _MOST_ROUNDS or len(program.operands) != len(step.operands):
+            return None
+        return Loop(program, carried, len(mapped), rows)
+
+
+_MOST_ROUNDS = 1000
+
+
+def _asserts(node: Node) -> bool:
+    action = action_of(node)
+    overload = overload_of(node.target)
+    return (
+        overload is not None
+        and not overload._schema.returns
+        and not action.writes
+        and action.chains == {Chain.ORDERED}
+    )
+
+
+def _delegated(node: Node) -> bool:
+    return node.op == "call_function" and getattr(node.target, "__name__", "") == "executorch_call_delegate"
+
+
+def _identity(node: Node) -> str:
+    owner, held = node.graph.owning_module, node.args[0]
+    assert isinstance(held, Node) and owner is not None
+    lowered = attribute(owner, str(held.target))
+    specs = [(spec.key, spec.value) for spec in lowered.compile_specs]
+    named = getattr(lowered, "named_data_store_output", None)
+    data = named_bytes(named) if named is not None else {}
+    return delegate_identity(lowered.backend_id, specs, lowered.processed_bytes, data)
+
+
+def named_bytes(named: Any) -> dict[str, bytes]:
+    """The contents of a NamedDataStoreOutput of executorch, external ones too, by key."""
+    entries = [named.pte_data, *named.external_data.values()]
+    return {key: bytes(named.buffers[entry.buffer_index]) for part in entries for key, entry in part.items()}
+
+
+def _bounded(program: Program) -> Program:
+    """A program with every size at its upper bound, and every number computed."""
+    if any(step.writes for step in program.steps):
+        program = replace(program, steps=tuple(replace(step, body=None) for step in program.steps))
+    ranges = {
+        sympy.Symbol(name, integer=True): ValueRanges(
+            -int_oo if lower is None else lower, int_oo if upper is None else upper
+        )
+        for name, (lower, upper) in program.ranges.items()
+    }
+    known = {str(symbol): bounds for symbol, bounds in ranges.items()}
+
+    def most(size: Any) -> int:
+        if isinstance(size, int):
+            return size
+        bounds = bound_sympy(size, {symbol: known[str(symbol)] for symbol in size.free_symbols if str(symbol) in known})
+        if not bounds.upper.is_Integer:
+            raise BadInput(f"the size {size} has no upper bound, which ExecuTorch needs; export it with Dim(max=...)")
+        return int(bounds.upper)
+
+    def type_of(kind: TensorType | None) -> TensorType | None:
+        if kind is None or all(isinstance(size, int) for size in kind.shape):
+            return kind
+        shape = tuple(most(size) for size in kind.shape)
+        strides = tuple(math.prod(shape[i + 1 :]) for i in range(len(shape)))
+        return TensorType(shape, strides, 0, kind.itemsize, kind.dtype, dynamic=True)
+
+    def step_of(step: Step) -> Step:
+        results = tuple(replace(result, type=type_of(result.type), size=None) for result in step.results)
+        untyped = step.untyped
+        if any(r.type is not None and r.type.dynamic and (r.base or r.maybe) and not r.same_region for r in results):
+            untyped = f"{step.name} is a view of a size that is not fixed"
+        body = step.body
+        if isinstance(body, Branches):
+            body = Branches(program_of(body.then), program_of(body.other))
+        elif isinstance(body, Loop):
+            body = replace(body, program=program_of(body.program))
+        return replace(step, results=results, untyped=untyped, body=body)
+
+    def program_of(one: Program) -> Program:
+        inputs = tuple(replace(item, type=type_of(item.type)) for item in one.inputs)
+        return replace(one, inputs=inputs, steps=tuple(step_of(step) for step in one.steps))
+
+    return program_of(program)
 
 
 def _text(value: Any, kind: str) -> str:

@@ -1,12 +1,14 @@
 """`prove_program`: does a `.pte` file compute what its model means?
 
-The file's kernel calls are followed over its arenas (`serialized.py`), the model is evaluated by its functional
+The file's calls are followed over its arenas (`serialized.py`, `follow.py`), the model is evaluated by its functional
 meaning, and both name what they compute by the same function symbols. Where the two spell an operator differently, or
 the file does something that has no model, nothing is claimed.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from time import perf_counter
 
@@ -15,15 +17,21 @@ from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind
 
 from copyproof.spec.effects import Chain
+from copyproof.spec.errors import BadInput
 from copyproof.spec.obligations import Obligation, Verdict
 from copyproof.spec.program import Program, Role
+from copyproof.verify.difference import Differences
 from copyproof.verify.evaluate import Content, Trace, evaluate
-from copyproof.verify.kernels import kernel_program_of
+from copyproof.verify.follow import Execution, follow
+from copyproof.verify.kernels import asserts, delegates_of, kernel_program_of
+from copyproof.verify.machine import Machine, Tensor
 from copyproof.verify.pair import assigned
-from copyproof.verify.serialized import Execution, State, constant_content, execution_of
+from copyproof.verify.serialized import File, State
+from copyproof.verify.sharing import sharing
 from copyproof.verify.solver import Above, Case, Differ, Number, Theory
-from copyproof.verify.spelling import raw_bytes
-from copyproof.verify.verdicts import Finding, Report
+from copyproof.verify.spelling import content_of, raw_bytes
+from copyproof.verify.verdicts import Conflict, Finding, Report
+from copyproof.verify.witness import seen_from_another_start
 
 _MOST_SHOWN = 5
 _ZERO = Number("none", 0)
@@ -34,67 +42,199 @@ def prove_program(
     pte: bytes,
     *,
     method: str = "forward",
+    data: Mapping[str, bytes] | None = None,
     timeout: float = 60.0,
     keep_queries: Path | None = None,
 ) -> Report:
     """Whether a `.pte` file computes what a program means, for every call: the state it starts from is any state.
 
     Args:
-        original: the functional program as the write-back pass gets it (`copyproof.spec.pipeline.at_write_back`).
+        original: the functional program: that of an EdgeProgramManager (`edge.exported_program()`), or what the
+            write-back pass gets (`copyproof.spec.pipeline.at_write_back`).
         pte: the contents of the file.
         method: the method of the file to prove.
+        data: what external data files hold, by key (`external_data`).
         timeout: seconds for each obligation; after that it is UNKNOWN.
         keep_queries: a folder where each query is kept as an SMT-LIB 2 file.
 
     Raises:
-        BadInput: the file cannot be read, or has no such method, or another number of inputs.
+        BadInput: the file cannot be read, or has no such method, or another number of inputs, or a part is missing.
     """
     started = perf_counter()
-    program = kernel_program_of(original)
-    functional = evaluate(program, "F", _contents(original))
-    news = assigned(program, functional)
-    users = [item for item in program.inputs if item.role is Role.USER_INPUT]
-    names = {s.arg.name: s.target for s in original.graph_signature.input_specs if s.kind is InputKind.BUFFER}
-    states = {
-        names[item.name]: State(position, int(item.type.nbytes), item.type.dtype)
-        for position, item in enumerate(program.inputs)
-        if item.name in news and item.name in names and item.type is not None
-    }
-    execution = execution_of(pte, method, [f"in!{item.name}" for item in users], states)
-    theory = Theory({**functional.definitions, **execution.definitions}, timeout, keep_queries)
-    judge = _Judge(theory, functional, execution)
-    state, output = _results(program, functional, execution, news, names)
-    tokens = [("random numbers", functional.tokens[Chain.RANDOM], execution.tokens[Chain.RANDOM])]
-    assumed = list(functional.approximations)
-    if functional.tokens[Chain.ORDERED] != f"in!{Chain.ORDERED.name}":
-        assumed.append("assertions and other calls without results may be left out of the file, as the pipeline does")
-    expected = [item.type.spelled if item.type else "number" for item in users]
-    findings = (
-        judge.equal(Obligation.STATE, state),
-        judge.equal(Obligation.OUTPUT, output),
-        judge.equal(Obligation.EFFECTS, tokens),
-        judge.none(Obligation.SIGNATURE, _signature(expected, execution, len(output))),
-        judge.none(Obligation.PLAN, [*execution.plan, *execution.torn]),
-        judge.none(Obligation.INIT, _initial(original, names, execution)),
-    )
-    statistics = {
-        "calls": execution.calls,
-        "targets": len(news),
-        "definitions": len(theory.definitions),
-        "seconds": round(perf_counter() - started, 4),
-    }
-    return Report(findings, tuple(assumed), statistics)
+    file = File(pte, data)
+    meaning = Meaning(original)
+    report = meaning.report(file.machine(method, meaning.states), timeout, keep_queries)
+    if len(file.plans) > 1:
+        machines = {name: file.machine(name, {}) for name in file.plans}
+        faults = sharing(machines)
+        verdict = Verdict.REFUTED if faults else Verdict.PROVED
+        vacuous = "" if any(machine.buffers for machine in machines.values()) else "no method has a named buffer"
+        shared = Finding(Obligation.SHARED, verdict, 0.0, tuple(faults[:_MOST_SHOWN]), vacuous="" if faults else vacuous)
+        report = replace(report, findings=(*report.findings, shared))
+    return replace(report, statistics={**report.statistics, "seconds": round(perf_counter() - started, 4)})
+
+
+def external_data(ptd: bytes) -> dict[str, bytes]:
+    """The contents of an external data file (`.ptd`), by key.
+
+    Raises:
+        BadInput: it cannot be read.
+    """
+    from executorch.exir._serialize._cord import Cord
+    from executorch.extension.flat_tensor.serialize.serialize import FlatTensorSerializer
+
+    try:
+        payload = FlatTensorSerializer().deserialize(Cord(ptd))
+        return {key: bytes(payload.buffers[entry.buffer_index]) for key, entry in payload.named_data.items()}
+    except Exception as error:  # whatever a damaged file raises
+        raise BadInput("it cannot be read as a .ptd file; give the one that was written with the .pte") from error
+
+
+class Meaning:
+    """What a functional program means, as lowered programs spell it: evaluated once, to judge any number of them.
+
+    Args:
+        original: the program.
+
+    Raises:
+        BadInput: it is no program that has such a meaning.
+    """
+
+    def __init__(self, original: ExportedProgram) -> None:
+        self.original = original
+        self.program: Program = kernel_program_of(original)
+        self.functional: Trace = evaluate(self.program, "F", _contents(original))
+        self.news = assigned(self.program, self.functional)
+        self.users = [item for item in self.program.inputs if item.role is Role.USER_INPUT]
+        self.names = {
+            s.arg.name: s.target or "" for s in original.graph_signature.input_specs if s.kind is InputKind.BUFFER
+        }
+        self.states = {
+            self.names[item.name]: State(position, int(item.type.nbytes), item.type.dtype)
+            for position, item in enumerate(self.program.inputs)
+            if item.name in self.news and item.name in self.names and item.type is not None
+        }
+
+    def report(self, machine: Machine, timeout: float = 60.0, keep_queries: Path | None = None) -> Report:
+        """Whether a machine computes this.
+
+        Raises:
+            BadInput: it has another number of inputs, or is damaged.
+        """
+        started = perf_counter()
+        if len(machine.inputs) != len(self.users):
+            raise BadInput(
+                f"the .pte file takes {len(machine.inputs)} inputs, the model {len(self.users)}; is it another model's?"
+            )
+        inputs = [f"in!{item.name}" for item in self.users]
+        execution = follow(machine, inputs, list(self.states), delegates_of(self.original))
+        theory = Theory({**self.functional.definitions, **execution.definitions}, timeout, keep_queries)
+        judge = _Judge(theory, self.functional, execution)
+        state, output = self._results(execution)
+        tokens = [
+            (chain.value, self.functional.tokens[chain], execution.tokens[chain])
+            for chain in Chain
+            if chain is Chain.RANDOM or self.functional.tokens[chain] != execution.tokens[chain]
+        ]
+        findings = (
+            judge.equal(Obligation.STATE, state),
+            judge.equal(Obligation.OUTPUT, output),
+            judge.equal(Obligation.EFFECTS, tokens),
+            judge.none(Obligation.SIGNATURE, self._signature(execution, len(output))),
+            judge.none(Obligation.PLAN, execution.plan, execution.torn),
+            self._initial(judge, machine),
+        )
+        statistics = {
+            "calls": execution.calls,
+            "targets": len(self.news),
+            "definitions": len(theory.definitions),
+            "seconds": round(perf_counter() - started, 4),
+        }
+        return Report(findings, tuple(self._assumed(machine)), statistics)
+
+    def _assumed(self, machine: Machine) -> list[str]:
+        assumed = list(self.functional.approximations)
+        if asserts(self.original):
+            assumed.append("assertions and other calls without results may be left out, as the pipeline does")
+        if any(isinstance(slot, Tensor) and slot.dynamic for slot in machine.slots):
+            assumed.append("tensors whose sizes are not fixed are compared at their upper bounds, as they are planned")
+        return assumed
+
+    def _results(
+        self, execution: Execution
+    ) -> tuple[list[tuple[str, Content, Content]], list[tuple[str, Content, Content]]]:
+        """What each target and each output should hold, and what it does hold."""
+        state, output = [], []
+        position = 0
+        for index, item in enumerate(self.program.outputs):
+            if item.target in self.names:
+                name = self.names[item.target]
+                found = execution.final.get(name, f"missing!{name}")
+                state.append((f"buffer {name!r}", self.news[item.target], found))
+                continue
+            found = execution.outputs[position] if position < len(execution.outputs) else f"missing!{position}"
+            position += 1
+            if item.target is not None:
+                state.append((f"user input {item.target!r}", self.news[item.target], found))
+            else:
+                what = f"output {index} ({item.node_name})" if item.node_name else f"output {index}"
+                output.append((what, self.functional.outputs[index], found))
+        return state, output
+
+    def _signature(self, execution: Execution, outputs: int) -> list[str]:
+        faults = []
+        for i, (item, found) in enumerate(zip(self.users, execution.input_types, strict=True)):
+            wanted = item.type.spelled if item.type else "number"
+            if wanted != found:
+                faults.append(f"input {i} of the file is {found}, the model's is {wanted}")
+        mutated = sum(o.target is not None and o.target not in self.names for o in self.program.outputs)
+        if len(execution.outputs) != outputs + mutated:
+            faults.append(f"the file has {len(execution.outputs)} outputs, the model {outputs + mutated}")
+            return faults
+        kept = [o for o in self.program.outputs if o.target not in self.names]
+        for i, (item, found) in enumerate(zip(kept, execution.output_types, strict=True)):
+            located = self.functional.values.get(item.value) if item.value is not None else None
+            wanted = located.type.spelled if located is not None else "number"
+            if item.target is None and wanted != found:
+                faults.append(f"output {i} of the file is {found}, the model's is {wanted}")
+        return faults
+
+    def _initial(self, judge: _Judge, machine: Machine) -> Finding:
+        """INIT: mutable buffers start with the model's contents. Where they do not, and it makes no difference to any
+        call that is run, nothing is claimed."""
+        faults = []
+        starts: dict[str, bytes] = {}
+        for name, index in machine.buffers.items():
+            value = self.original.state_dict.get(name, self.original.constants.get(name))
+            slot = machine.slots[index]
+            if name not in self.states or not isinstance(value, torch.Tensor) or not isinstance(slot, Tensor):
+                continue
+            wanted = raw_bytes(value)
+            found = slot.held if slot.held is not None else bytes(len(wanted))
+            if found != wanted:
+                starts[name] = found
+                start = "zero" if slot.held is None else "other contents"
+                faults.append(
+                    f"buffer {name!r} starts at {start} in the file, and not so in the model; "
+                    f"lower with InitializedMutableBufferPass([{name!r}])"
+                )
+        finding = judge.none(Obligation.INIT, faults)
+        if finding.verdict is not Verdict.REFUTED:
+            return finding
+        seen = seen_from_another_start(self.original, starts)
+        if seen.differs or not seen.ran:
+            return replace(finding, reasons=(*finding.reasons, *seen.lines)[:_MOST_SHOWN])
+        doubt = f"{seen.ran} calls from either start showed no difference: what is read may have been written before"
+        return replace(finding, verdict=Verdict.UNKNOWN, reasons=(*finding.reasons, doubt))
 
 
 class _Judge:
-    """Asks the solver about one file, and says what an answer means."""
+    """Asks the solver about one program, and says what an answer means."""
 
     def __init__(self, theory: Theory, functional: Trace, execution: Execution) -> None:
         self.theory = theory
-        self.unknown = {**functional.unknown, **execution.unknown}
-        self.lost = bool(execution.unknown)
-        self.of_model = {definition.symbol for definition in functional.definitions.values()}
-        self.of_file = {definition.symbol for definition in execution.definitions.values()}
+        self.differences = Differences(functional, execution)
+        self.lost = execution.lost
 
     def equal(self, obligation: Obligation, pairs: list[tuple[str, Content, Content]]) -> Finding:
         """Each pair holds the same: the query is that some pair differs."""
@@ -107,100 +247,27 @@ class _Judge:
             return Finding(obligation, Verdict.UNKNOWN, answer.seconds, (reason,))
         wrong: list[str] = []
         doubts: list[str] = []
+        conflicts: list[Conflict] = []
         for index in answer.holding:
-            what, expected, found = pairs[index]
-            reason, certain = self._difference(expected, found)
-            (wrong if certain else doubts).append(f"{what} {reason}")
+            difference = self.differences.between(*pairs[index])
+            (wrong if difference.certain else doubts).append(difference.reason)
+            if difference.certain and difference.conflict is not None:
+                conflicts.append(difference.conflict)
         verdict = Verdict.REFUTED if wrong else Verdict.UNKNOWN
-        return Finding(obligation, verdict, answer.seconds, tuple((wrong or doubts)[:_MOST_SHOWN]))
+        reasons = tuple(dict.fromkeys(wrong or doubts))[:_MOST_SHOWN]
+        return Finding(obligation, verdict, answer.seconds, reasons, tuple(conflicts[:1]))
 
-    def none(self, obligation: Obligation, faults: list[str]) -> Finding:
+    def none(self, obligation: Obligation, faults: list[str], conflicts: list[Conflict] | None = None) -> Finding:
         """There is no fault of a kind: the query is that their number is above zero."""
-        answer = self.theory.ask(obligation.name, [Case("faults", (Above(Number("faults", len(faults)), _ZERO),))])
+        told = [self.differences.named(fault) for fault in faults]
+        shown = [self.differences.renamed(conflict) for conflict in conflicts or ()]
+        told += [f"{c.read} reads {c.target}, which {c.write} has overwritten since {c.last_write}" for c in shown]
+        answer = self.theory.ask(obligation.name, [Case("faults", (Above(Number("faults", len(told)), _ZERO),))])
         verdict = Verdict.PROVED if answer.status == "unsat" else Verdict.REFUTED
         if verdict is Verdict.PROVED and self.lost:
-            reason = "not all calls of the file have a model"
-            return Finding(obligation, Verdict.UNKNOWN, answer.seconds, (reason,))
-        return Finding(obligation, verdict, answer.seconds, tuple(dict.fromkeys(faults))[:_MOST_SHOWN])
-
-    def _difference(self, expected: Content, found: Content) -> tuple[str, bool]:
-        """Where two contents come apart, and whether that is certain: it is where both sides know both operators, and
-        not where one side spells an operator as the other never does."""
-        leaves = self.theory.leaves([expected, found]) & set(self.unknown)
-        if leaves:
-            return f"is not known: {self.unknown[min(leaves)]}", False
-        seen: set[tuple[Content, Content]] = set()
-        frontier = [(expected, found)]
-        told = ""
-        while frontier:
-            pair = frontier.pop()
-            if pair in seen or pair[0] == pair[1]:
-                continue
-            seen.add(pair)
-            a, b = (self.theory.definitions.get(content) for content in pair)
-            if a is None or b is None:
-                should, does = (_told(content, self.theory) for content in pair)
-                told = told or f"comes from {does} where it should come from {should}"
-            elif a.symbol != b.symbol and (a.symbol not in self.of_file or b.symbol not in self.of_model):
-                return f"is not known: {a.symbol} of the model has no like in the file, which has {b.symbol}", False
-            elif a.symbol != b.symbol or len(a.operands) != len(b.operands):
-                told = told or f"is {_told(pair[1], self.theory)} where it should be {_told(pair[0], self.theory)}"
-            else:
-                frontier.extend(zip(a.operands, b.operands, strict=True))
-        return told or "differs", True
-
-
-def _results(
-    program: Program,
-    functional: Trace,
-    execution: Execution,
-    news: dict[str, Content],
-    names: dict[str, str],
-) -> tuple[list[tuple[str, Content, Content]], list[tuple[str, Content, Content]]]:
-    """What each target and each output should hold, and what it does hold in the file."""
-    state, output = [], []
-    position = 0
-    for index, item in enumerate(program.outputs):
-        if item.target in names:
-            name = names[item.target]
-            found = execution.final.get(name, f"missing!{name}")
-            state.append((f"buffer {name!r}", news[item.target], found))
-            continue
-        found = execution.outputs[position] if position < len(execution.outputs) else f"missing!{position}"
-        position += 1
-        if item.target is not None:
-            state.append((f"user input {item.target!r}", news[item.target], found))
-        elif item.value is not None:
-            output.append((f"output {index} ({item.node_name})", functional.outputs[index], found))
-    return state, output
-
-
-def _signature(expected: list[str], execution: Execution, outputs: int) -> list[str]:
-    faults = [
-        f"input {i} of the file is {found}, the model's is {wanted}"
-        for i, (wanted, found) in enumerate(zip(expected, execution.input_types, strict=True))
-        if wanted != found and not any(c.isalpha() for c in wanted.partition("[")[2])
-    ]
-    if len(execution.outputs) < outputs:
-        faults.append(f"the file has {len(execution.outputs)} outputs, the model {outputs}")
-    return faults
-
-
-def _initial(original: ExportedProgram, names: dict[str, str], execution: Execution) -> list[str]:
-    """Buffers whose first contents in the file are not the model's."""
-    faults = []
-    for name, buffer in execution.buffers.items():
-        value = original.state_dict.get(name, original.constants.get(name))
-        if name not in names.values() or not isinstance(value, torch.Tensor):
-            continue
-        wanted = raw_bytes(value)
-        if (buffer.initial or bytes(len(wanted))) != wanted:
-            start = "zero" if buffer.initial is None else "other contents"
-            faults.append(
-                f"buffer {name!r} starts at {start} in the file, and not so in the model; "
-                f"lower with InitializedMutableBufferPass([{name!r}])"
-            )
-    return faults
+            return Finding(obligation, Verdict.UNKNOWN, answer.seconds, (f"not all calls have a model: {self.lost}",))
+        reasons = tuple(dict.fromkeys(told))[:_MOST_SHOWN]
+        return Finding(obligation, verdict, answer.seconds, reasons, tuple(shown[:1]))
 
 
 def _contents(original: ExportedProgram) -> dict[str, Content]:
@@ -212,24 +279,10 @@ def _contents(original: ExportedProgram) -> dict[str, Content]:
         name = getattr(spec.arg, "name", "")
         if spec.kind is InputKind.USER_INPUT:
             found[name] = f"in!{name}"
-        elif spec.target in mutated:
+        elif spec.kind is InputKind.BUFFER and spec.target in mutated:
             found[name] = f"state!{spec.target}"
         else:
             value = original.state_dict.get(spec.target or "", original.constants.get(spec.target or ""))
             if isinstance(value, torch.Tensor):
-                found[name] = constant_content(raw_bytes(value), str(value.dtype).removeprefix("torch."))
+                found[name] = content_of(value)
     return found
-
-
-def _told(content: Content, theory: Theory) -> str:
-    definition = theory.definitions.get(content)
-    if definition is not None:
-        return f"a result of {_name(definition.symbol)}"
-    kind, _, name = content.partition("!")
-    return {"state": f"the old contents of {name!r}", "in": f"input {name!r}", "const": "a constant"}.get(
-        kind, "bytes that hold something else"
-    )
-
-
-def _name(symbol: str) -> str:
-    return symbol.split("(", 1)[0].split("<", 1)[0]

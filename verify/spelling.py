@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import torch
@@ -94,6 +95,33 @@ def raw_bytes(tensor: torch.Tensor) -> bytes:
         return b""
     plain = tensor.detach().resolve_conj().resolve_neg().cpu().contiguous()
     return plain.reshape(-1).view(torch.uint8).numpy().tobytes()
+
+
+def content_of_bytes(data: bytes, dtype: str) -> str:
+    """The name of the contents of a constant with these bytes."""
+    return f"const!{dtype}!{hashlib.sha256(data).hexdigest()[:24]}"
+
+
+def content_of(tensor: torch.Tensor) -> str:
+    """The name of the contents of a constant."""
+    return content_of_bytes(raw_bytes(tensor), str(tensor.dtype).removeprefix("torch."))
+
+
+def delegate_identity(backend: str, specs: Iterable[tuple[str, bytes]], payload: bytes, data: Mapping[str, bytes]) -> str:
+    """The symbol of a delegate: two of the same identity compute the same.
+
+    Args:
+        backend: the backend's name.
+        specs: its compile specs, key and value.
+        payload: what the backend made of the subgraph.
+        data: named data (weights) by key, of any delegates; those that the payload names count.
+    """
+    digest = hashlib.sha256(repr((backend, [(key, bytes(value)) for key, value in specs])).encode())
+    digest.update(payload)
+    for key in sorted(data):
+        if key.encode() in payload:
+            digest.update(key.encode() + hashlib.sha256(data[key]).digest())
+    return f"delegate!{backend}!{digest.hexdigest()[:16]}"
 
 
 def attribute(owner: Any, path: str) -> Any:

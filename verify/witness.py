@@ -7,7 +7,7 @@ are compared bit for bit (two NaNs agree).
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from copy import deepcopy
 from dataclasses import dataclass, field
 from typing import Any
@@ -109,6 +109,42 @@ def witness(
             found.failure = first_line(error)
         if found.differs:
             break
+    return found
+
+
+def seen_from_another_start(original: ExportedProgram, starts: Mapping[str, bytes]) -> Witness:
+    """Runs the original over a few calls from its own state, and from one in which some buffers start otherwise.
+
+    Args:
+        original: the original program.
+        starts: what those buffers start with, by qualified name.
+    """
+    found = Witness()
+    try:
+        own = _inputs(original, 0)
+        specs = original.graph_signature.input_specs
+        names = {spec.target: spec.arg.name for spec in specs if spec.target is not None}
+        other = deepcopy(own)
+        for name, data in starts.items():
+            value = other[names[name]]
+            other[names[name]] = torch.frombuffer(bytearray(data), dtype=value.dtype).reshape(value.shape)
+        for call in range(_TRIALS):
+            torch.manual_seed(call)
+            expected = _run(original.graph_module, own, NO_LOWERING, ())
+            torch.manual_seed(call)
+            actual = _run(original.graph_module, other, NO_LOWERING, ())
+            found.ran += 1
+            for index, spec in enumerate(original.graph_signature.output_specs):
+                target = mutated_placeholder(spec, original.graph_signature)
+                if target is not None:
+                    own[target], other[target] = expected.outputs[index], actual.outputs[index]
+                elif not _equal(expected.outputs[index], actual.outputs[index]):
+                    shown = _show(expected.outputs[index], actual.outputs[index])
+                    found.outputs[index] = f"output {index} of call {call + 1} should be {shown}"
+            if found.differs:
+                break
+    except Exception as error:  # whatever an operator raises on these contents
+        found.reason = first_line(error)
     return found
 
 

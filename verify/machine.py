@@ -1,0 +1,126 @@
+"""A lowered method as a machine: slots that hold tensors, lists and numbers, and calls over them, with jumps.
+
+Both front ends of lowered programs give one: `serialized.py` from the bytes of a `.pte` file, `lowered.py` from the
+graph that the pipeline hands to the emitter. `follow.py` says what it computes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from copyproof.spec.program import TensorType
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """A tensor slot.
+
+    Attributes:
+        type: shape at its upper bounds, and element type.
+        layout: the element type, and the order of dimensions in memory where it is not the usual one.
+        place: arena and first byte; None where the plan gives it no memory.
+        dynamic: whether its sizes may be smaller than in `type`.
+        held: its bytes where it is a constant, or its first bytes where it is a buffer, in logical order.
+        constant: whether nothing may write it.
+        name: the qualified name of a buffer, where it is known.
+    """
+
+    type: TensorType
+    layout: str
+    place: tuple[int, int] | None = None
+    dynamic: bool = False
+    held: bytes | None = None
+    constant: bool = False
+    name: str = ""
+
+    @property
+    def span(self) -> tuple[int, int, int]:
+        """Arena, first byte and the byte after the last one."""
+        assert self.place is not None
+        arena, start = self.place
+        return arena, start, start + int(self.type.nbytes)
+
+
+@dataclass(frozen=True)
+class Items:
+    """A list slot: the slots that stand in it, None for nothing."""
+
+    slots: tuple[int | None, ...]
+
+
+@dataclass(frozen=True)
+class Plain:
+    """A number, text, or nothing; calls may write other numbers into it."""
+
+    value: Any
+
+
+Slot = Tensor | Items | Plain
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """A call of an operator; `slots` by its schema, and after them what it returns. `overload` is None for an
+    operator that is not known here."""
+
+    name: str
+    overload: torch._ops.OpOverload | None
+    slots: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Delegate:
+    """A call of a delegate: its operands, then its results."""
+
+    identity: str
+    slots: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Move:
+    """Makes slot `into` name what slot `source` names."""
+
+    source: int
+    into: int
+
+
+@dataclass(frozen=True)
+class JumpIfFalse:
+    """Goes on at call `to` where the slot holds false."""
+
+    condition: int
+    to: int
+
+
+@dataclass(frozen=True)
+class Free:
+    """Ends the life of memory that the plan does not cover."""
+
+
+Call = Kernel | Delegate | Move | JumpIfFalse | Free
+
+
+@dataclass
+class Machine:
+    """One method.
+
+    Attributes:
+        slots, calls: what it works on, and what it does, in order.
+        labels: what each call is called in messages.
+        inputs, outputs: slots.
+        arenas: the size in bytes of each.
+        buffers: the slots of mutable buffers, by qualified name.
+        unnamed: why buffers that are not in `buffers` are missing there.
+    """
+
+    slots: list[Slot]
+    calls: list[Call]
+    labels: list[str]
+    inputs: list[int]
+    outputs: list[int]
+    arenas: list[int]
+    buffers: dict[str, int] = field(default_factory=dict)
+    unnamed: str = ""

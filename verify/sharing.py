@@ -1,0 +1,52 @@
+"""SHARED: state that several methods of a file have in common lies in the same bytes of the same arena in each."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from copyproof.verify.machine import Machine, Tensor
+
+
+def sharing(machines: Mapping[str, Machine]) -> list[str]:
+    """What is wrong with the state that methods share, in sentences.
+
+    Args:
+        machines: the methods of a file, by name; buffers of the same qualified name are the same state.
+    """
+    faults = []
+    homes: dict[str, tuple[str, tuple[int, int, int] | None]] = {}
+    for method, machine in machines.items():
+        for name, span in _states(machine).items():
+            first, home = homes.setdefault(name, (method, span))
+            if span != home:
+                faults.append(
+                    f"the state {name!r} lies in {_told(home)} in {first}, and in {_told(span)} in {method}; lower with "
+                    "MemoryPlanningPass(share_mutable_buffers=True)"
+                )
+    for name, (first, home) in homes.items():
+        if home is None or sum(name in machine.buffers for machine in machines.values()) < 2:
+            continue
+        for method, machine in machines.items():
+            for index, slot in enumerate(machine.slots):
+                if not isinstance(slot, Tensor) or slot.place is None or slot.name == name:
+                    continue
+                arena, start, end = slot.span
+                if arena == home[0] and start < home[2] and home[1] < end and (start, end) != home[1:]:
+                    faults.append(
+                        f"tensor {index} of {method} lies in the bytes of the state {name!r}, which {first} shares; "
+                        "lower with MemoryPlanningPass(share_mutable_buffers=True)"
+                    )
+                    break
+    return faults
+
+
+def _states(machine: Machine) -> dict[str, tuple[int, int, int] | None]:
+    found: dict[str, tuple[int, int, int] | None] = {}
+    for name, index in machine.buffers.items():
+        slot = machine.slots[index]
+        found[name] = slot.span if isinstance(slot, Tensor) and slot.place is not None else None
+    return found
+
+
+def _told(span: tuple[int, int, int] | None) -> str:
+    return "no planned memory" if span is None else f"bytes {span[1]} to {span[2]} of arena {span[0]}"
