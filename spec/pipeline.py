@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from copy import deepcopy
+from enum import Enum
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -17,6 +18,16 @@ if TYPE_CHECKING:
     from torch.export import ExportedProgram, ExportGraphSignature
 
     WriteBackPass = Callable[[ExportedProgram], ExportedProgram | tuple[torch.fx.GraphModule, ExportGraphSignature]]
+
+class Stage(Enum):
+    """A stage of the pipeline, in order; the value is its name in a verdict."""
+
+    EARLY = "an early pass (before the write-backs)"
+    WRITE_BACK = "the write-back pass"
+    LATER = "a later pass (after the write-backs)"
+    PLAN = "the memory plan"
+    FILE = "emission and serialisation"
+
 
 SHIPPED = "executorch.exir.passes.insert_write_back_for_buffers_pass:insert_write_back_for_buffers_pass"
 """The pass that ExecuTorch ships, named as `--pass` takes it."""

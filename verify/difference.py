@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, replace
 
-from copyproof.verify.evaluate import Content, Definition, Trace
+from copyproof.verify.evaluate import SELECT, Content, Definition, Trace
 from copyproof.verify.follow import Execution
 from copyproof.verify.verdicts import Conflict
 
@@ -65,7 +65,7 @@ class Differences:
             if strange:
                 return Difference(f"{what} is not known: {strange}", False)
             if left and right and left.symbol == right.symbol and len(left.operands) == len(right.operands):
-                label = self.execution.labels.get(b, "")
+                label = reader if left.symbol == SELECT else self.execution.labels.get(b, "")
                 pairs = zip(left.operands, right.operands, strict=True)
                 frontier.extend((label, x, y) for x, y in pairs)
             elif told is None:

@@ -20,7 +20,7 @@ from copyproof.spec.errors import BadInput
 from copyproof.verify.evaluate import SELECT, Content, Definition, copied, copied_row
 from copyproof.verify.kernels import VIEW, spell_number, spell_values
 from copyproof.verify.machine import Delegate, Free, Items, JumpIfFalse, Kernel, Machine, Move, Plain, Tensor
-from copyproof.verify.memory import Arena
+from copyproof.verify.memory import Arena, Guard
 from copyproof.verify.spelling import content_of_bytes
 from copyproof.verify.verdicts import Conflict
 
@@ -267,6 +267,7 @@ class _Follower:
         self._run(at + 1, ends)
         then, self.state = self.state, before.copy()
         self._run(jump.to, over)
+        self.label = f"the branch at {self.machine.labels[at]}"
         self.state = self._merged(condition, then, self.state)
         return over
 
@@ -292,7 +293,7 @@ class _Follower:
             a, b = then.named.get(i, i), other.named.get(i, i)
             named[i] = a if a == b else _Either(condition, a, b)
         return _State(
-            [a.merged(b, either) for a, b in zip(then.arenas, other.arenas, strict=True)],
+            [a.merged(b, condition, either) for a, b in zip(then.arenas, other.arenas, strict=True)],
             {i: either(then.unplanned[i], other.unplanned[i]) for i in then.unplanned if i in other.unplanned},
             {i: content for i, content in numbers.items() if i not in fixed},
             fixed,
@@ -532,12 +533,14 @@ class _Follower:
             return f"number!{self._attribute(index)!r}"
         return self._contents(self._named(index))
 
-    def _contents(self, named: _Named) -> Content:
+    def _contents(self, named: _Named, assumed: Guard = frozenset()) -> Content:
+        """What `named` holds now, where the assumed conditions hold."""
         if isinstance(named, _Either):
-            then, other = self._contents(named.then), self._contents(named.other)
+            then = self._contents(named.then, assumed | {(named.condition, True)})
+            other = self._contents(named.other, assumed | {(named.condition, False)})
             return then if then == other else self._define(SELECT, [named.condition, then, other])
         if isinstance(named, _View):
-            flat = self._flat(self._contents(named.base))
+            flat = self._flat(self._contents(named.base, assumed))
             slot = self.slots[named.slot]
             assert isinstance(slot, Tensor)
             if not slot.dynamic:
@@ -550,14 +553,24 @@ class _Follower:
         arena, start, end = slot.span
         if start == end:
             return f"empty!{slot.type.dtype}"
-        owner = self.state.arenas[arena].read(start, end)
+        owner = self.state.arenas[arena].read(start, end, assumed)
         if owner is not None and owner.layout == slot.layout:
             self.found.reads.setdefault((self.label, owner.content), Read(self.label, arena, start, end, self.call))
-            return owner.content
+            return self._under(owner.content, assumed)
         if owner is not None:
             return self._havoc(f"{self.label} reads {slot.layout} where {owner.writer} wrote {owner.layout}")
         self.found.torn.append(self._torn(arena, start, end))
         return f"torn!{self.label}!{arena}!{start}"
+
+    def _under(self, content: Content, assumed: Guard) -> Content:
+        """The contents, where the assumed conditions say which way a branch went."""
+        definition = self.found.definitions.get(content)
+        if definition is not None and definition.symbol == SELECT:
+            condition, then, other = definition.operands
+            for truth, chosen in ((True, then), (False, other)):
+                if (condition, truth) in assumed:
+                    return self._under(chosen, assumed)
+        return content
 
     def _torn(self, arena: int, start: int, end: int) -> Conflict:
         """The conflict of a read of bytes that another value was written over."""

@@ -6,11 +6,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from executorch.exir import EdgeProgramManager
+from executorch.exir import EdgeProgramManager, ExecutorchBackendConfig
 
 from copyproof.spec.obligations import Verdict
-from copyproof.spec.pipeline import at_write_back
-from copyproof.verify.program import prove_program
+from copyproof.spec.pipeline import copy_of_edge
+from copyproof.verify.stages import proofs_of
 from copyproof.verify.verdicts import Report
 
 
@@ -37,12 +37,12 @@ def guarded(timeout: float = 60.0) -> Iterator[None]:
     def checked(edge: Any, config: Any = None) -> Any:
         EdgeProgramManager.to_executorch = lowering
         try:
-            originals = at_write_back(edge, config)
+            before = copy_of_edge(edge)
             lowered = lowering(edge, config)
+            reports = proofs_of(before, lowered, config or ExecutorchBackendConfig(), timeout)
         finally:
             EdgeProgramManager.to_executorch = checked
-        for method, original in originals.items():
-            report = prove_program(original, lowered.buffer, method=method, timeout=timeout)
+        for method, report in reports.items():
             if report.verdict is Verdict.REFUTED:
                 raise Refuted(method, report)
         return lowered

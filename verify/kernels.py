@@ -71,7 +71,7 @@ def spell_node(name: str, node: Node, overload: torch._ops.OpOverload | None) ->
     """The symbol of a node of a graph, the same as that of the kernel call that it becomes."""
     if _delegated(node):
         values = [... if isinstance(value, Node) else value for value in node.args[1:]]
-        return f"{_identity(node)}({','.join(_text(value, '') for value in values)})"
+        return f"{identity_of(node)}({','.join(_text(value, '') for value in values)})"
     if overload is None and not isinstance(node.target, torch._ops.HigherOrderOperator):
         values = [... if isinstance(value, Node) else value for value in node.args]
         return spell_number(name.rsplit(".", 1)[-1], values).partition("<")[0]
@@ -101,7 +101,7 @@ def asserts(exported: ExportedProgram) -> bool:
 def delegates_of(exported: ExportedProgram) -> dict[str, int]:
     """How many operands each delegate of a program takes, by identity."""
     return {
-        _identity(node): len(node.args) - 1
+        identity_of(node): len(node.args) - 1
         for module in exported.graph_module.modules()
         if isinstance(module, GraphModule)
         for node in module.graph.nodes
@@ -171,7 +171,8 @@ def _delegated(node: Node) -> bool:
     return node.op == "call_function" and getattr(node.target, "__name__", "") == "executorch_call_delegate"
 
 
-def _identity(node: Node) -> str:
+def identity_of(node: Node) -> str:
+    """The identity of the delegate that a node calls."""
     owner, held = node.graph.owning_module, node.args[0]
     assert isinstance(held, Node) and owner is not None
     lowered = attribute(owner, str(held.target))

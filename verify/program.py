@@ -95,15 +95,16 @@ class Meaning:
 
     Args:
         original: the program.
+        prefix: begins the names of what it defines.
 
     Raises:
         BadInput: it is no program that has such a meaning.
     """
 
-    def __init__(self, original: ExportedProgram) -> None:
+    def __init__(self, original: ExportedProgram, prefix: str = "F") -> None:
         self.original = original
         self.program: Program = kernel_program_of(original)
-        self.functional: Trace = evaluate(self.program, "F", _contents(original))
+        self.functional: Trace = evaluate(self.program, prefix, _contents(original))
         self.news = assigned(self.program, self.functional)
         self.users = [item for item in self.program.inputs if item.role is Role.USER_INPUT]
         self.names = {
@@ -115,8 +116,28 @@ class Meaning:
             if item.name in self.news and item.name in self.names and item.type is not None
         }
 
-    def report(self, machine: Machine, timeout: float = 60.0, keep_queries: Path | None = None) -> Report:
-        """Whether a machine computes this.
+    def same_as(self, other: ExportedProgram, timeout: float) -> Verdict:
+        """Whether another program, functional but for in-place operators within it, means the same.
+
+        Raises:
+            BadInput: it has another signature.
+        """
+        theirs = Meaning(other, "E")
+        if list(theirs.news) != list(self.news) or len(theirs.functional.outputs) != len(self.functional.outputs):
+            raise BadInput("the two programs have other targets or outputs")
+        trace = theirs.functional
+        theory = Theory({**self.functional.definitions, **trace.definitions}, timeout)
+        judge = _Judge(theory, self.functional, Execution(definitions=trace.definitions, unknown=trace.unknown))
+        pairs = [(target, self.news[target], theirs.news[target]) for target in self.news]
+        users = [i for i, item in enumerate(self.program.outputs) if item.target is None]
+        pairs += [(f"output {i}", self.functional.outputs[i], trace.outputs[i]) for i in users]
+        pairs += [(chain.value, self.functional.tokens[chain], trace.tokens[chain]) for chain in Chain]
+        return judge.equal(Obligation.OUTPUT, pairs).verdict
+
+    def report(
+        self, machine: Machine, timeout: float = 60.0, keep_queries: Path | None = None, initial: bool = True
+    ) -> Report:
+        """Whether a machine computes this; with `initial`, also whether it starts from the same state.
 
         Raises:
             BadInput: it has another number of inputs, or is damaged.
@@ -142,7 +163,7 @@ class Meaning:
             judge.equal(Obligation.EFFECTS, tokens),
             judge.none(Obligation.SIGNATURE, self._signature(execution, len(output))),
             judge.none(Obligation.PLAN, execution.plan, execution.torn),
-            self._initial(judge, machine),
+            *([self._initial(judge, machine)] if initial else []),
         )
         statistics = {
             "calls": execution.calls,

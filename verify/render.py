@@ -33,6 +33,8 @@ def show(result: Report, subject: str, strict: bool = False, console: Console | 
     console = console or Console(soft_wrap=True, highlight=False)
     verdict = result.strict_verdict if strict else result.verdict
     console.print(f"{_coloured(verdict)}  {escape(subject)}")
+    if result.stage:
+        console.print(f"at fault: {escape(result.stage)}")
     table = Table(box=None, pad_edge=False)
     for column in ("obligation", "verdict", "seconds"):
         table.add_column(column, justify="right" if column == "seconds" else "left")

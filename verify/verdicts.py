@@ -67,6 +67,7 @@ class Report:
     approximations: tuple[str, ...] = ()
     statistics: dict[str, Any] = field(default_factory=dict)
     witness: tuple[str, ...] = ()
+    stage: str = ""
 
     @property
     def verdict(self) -> Verdict:
@@ -118,5 +119,6 @@ class Report:
             ],
             "approximations": list(self.approximations),
             "witness": list(self.witness),
+            "stage": self.stage,
             "program": self.statistics,
         }
