@@ -194,7 +194,7 @@ def _argument(node: Node, overload: torch._ops.OpOverload, names: tuple[str, ...
 
 def _higher_order(node: Node, target: torch._ops.HigherOrderOperator) -> Action:
     name = target.name()
-    operands = tuple(n for n in _nodes([node.args, node.kwargs]) if n.op != "get_attr" or not _is_module(n))
+    operands = tuple(n for n in _nodes([node.args, node.kwargs]) if n.op != "get_attr" or _is_tensor(n))
     if name in ("auto_functionalized", "auto_functionalized_v2"):
         inner = overload_of(node.args[0])
         if inner is None:
@@ -278,6 +278,10 @@ def _module(node: Node) -> Any:
     for part in str(node.target).split("."):
         owner = getattr(owner, part)
     return owner
+
+
+def _is_tensor(node: Node) -> bool:
+    return isinstance(_module(node), torch.Tensor)
 
 
 def _is_module(node: Node) -> bool:

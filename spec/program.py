@@ -120,6 +120,7 @@ class Result:
         maybe: values whose storages it may or may not be a region of, at an unknown place.
         same_region: it covers just the base's region, in the same order (an in-place result, a lowered view).
         size: the sympy expression that a number equals by the export's symbols, None if it must be computed.
+        suffix: what follows the step's symbol in that of its contents; empty for the usual type and number.
     """
 
     type: TensorType | None
@@ -127,6 +128,7 @@ class Result:
     maybe: tuple[Value, ...] = ()
     same_region: bool = False
     size: Size = None
+    suffix: str = ""
 
 
 @dataclass(frozen=True)

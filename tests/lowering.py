@@ -1,15 +1,19 @@
-"""The corpus in the Edge dialect, lowered once for all tests of a run."""
+"""The corpus in the Edge dialect and as files, and whether a file runs right."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
 from torch.export import ExportedProgram
 
+from copyproof.fuzz.compare import differences
+from copyproof.fuzz.execution import lower, mutated_inputs, run_eager
+from copyproof.fuzz.runtime import RuntimeFailure, run_program
 from copyproof.spec.pipeline import at_write_back
 from copyproof.verify.corpus import Example
-from copyproof.verify.corpus.example import backend_config, export, to_edge
+from copyproof.verify.corpus.example import backend_config, calls_of, export, to_edge
 
 
 @cache
@@ -23,3 +27,18 @@ def program_of(example: Example) -> ExportedProgram:
     """The one program of `example` as the write-back pass gets it; not to be changed."""
     (program,) = at_write_back(edge_of(example), backend_config(example)).values()
     return program
+
+
+def file_of(example: Example, write_back_pass: Any, **changes: Any) -> bytes:
+    """The `.pte` of `example`, lowered with a write-back pass (None: the shipped one), its configuration changed."""
+    return lower(edge_of(example), write_back_pass, replace(backend_config(example), **changes))
+
+
+def runs_right(example: Example, pte: bytes) -> bool:
+    """Whether the runtime gives what eager PyTorch gives, over the calls of `example`."""
+    mutated = mutated_inputs(program_of(example).graph_signature)
+    try:
+        actual = run_program(pte, calls_of(example), example.imports, mutated)
+    except RuntimeFailure:
+        return False
+    return not differences(run_eager(export(example).module(), calls_of(example)), actual, exact=False)

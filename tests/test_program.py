@@ -13,8 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from copyproof.command.main import main
-from copyproof.fuzz.compare import differences
-from copyproof.fuzz.execution import lower, mutated_inputs, run_eager
+from copyproof.fuzz.execution import lower, mutated_inputs
 from copyproof.fuzz.runtime import RuntimeFailure, run_program
 from copyproof.impl import reference_pass
 from copyproof.spec.obligations import Obligation, Verdict
@@ -28,7 +27,7 @@ from copyproof.verify.memory import Arena
 from copyproof.verify.program import prove_program
 
 from .known_wrong import after_last_schema_reader
-from .lowering import edge_of, program_of
+from .lowering import edge_of, file_of, program_of, runs_right
 
 RUNNING = [e for e in CASES if e.name not in DOES_NOT_REACH and e.name not in NOT_IN_RUNTIME]
 PIPELINES: dict[str, tuple[Any, dict[str, bool]]] = {
@@ -41,31 +40,22 @@ PIPELINES: dict[str, tuple[Any, dict[str, bool]]] = {
 }
 
 
-def file_of(example: Example, pipeline: str) -> bytes:
+def file_through(example: Example, pipeline: str) -> bytes:
     write_back_pass, changes = PIPELINES[pipeline]
-    return lower(edge_of(example), write_back_pass, replace(backend_config(example), **changes))
-
-
-def runs_right(example: Example, pte: bytes) -> bool:
-    mutated = mutated_inputs(program_of(example).graph_signature)
-    try:
-        actual = run_program(pte, calls_of(example), example.imports, mutated)
-    except RuntimeFailure:
-        return False
-    return not differences(run_eager(export(example).module(), calls_of(example)), actual, exact=False)
+    return file_of(example, write_back_pass, **changes)
 
 
 @pytest.mark.parametrize("pipeline", PIPELINES)
 @pytest.mark.parametrize("example", RUNNING, ids=lambda e: e.name)
 def test_verdict_on_the_file_agrees_with_the_runtime(example: Example, pipeline: str) -> None:
-    pte = file_of(example, pipeline)
+    pte = file_through(example, pipeline)
     report = prove_program(program_of(example), pte)
     expected = Verdict.PROVED if runs_right(example, pte) else Verdict.REFUTED
     assert report.verdict is expected, report
 
 
 def test_lost_write_in_the_file_is_told_in_the_words_of_the_model() -> None:
-    report = prove_program(program_of(find("swap_pair")), file_of(find("swap_pair"), "shipped"))
+    report = prove_program(program_of(find("swap_pair")), file_through(find("swap_pair"), "shipped"))
     (reason,) = report[Obligation.STATE].reasons
     assert reason == "buffer 'p' comes from the old contents of 'p' where it should come from the old contents of 'q'"
 
@@ -81,7 +71,7 @@ def test_buffer_that_starts_at_zero_in_the_file_breaks_init() -> None:
 
 def test_bytes_written_over_before_they_are_read_break_plan() -> None:
     example = find("mutations_plus_user_outputs")
-    file = deserialized(file_of(example, "reference"))
+    file = deserialized(file_through(example, "reference"))
     plan = file.program.execution_plan[0]
     planned = [v.val for v in plan.values if getattr(v.val, "allocation_info", None) is not None]
     first = min(v.allocation_info.memory_offset_low for v in planned)
@@ -101,7 +91,7 @@ def test_file_of_another_model_is_never_proved() -> None:
             if other is example:
                 continue
             try:
-                report = prove_program(program_of(example), file_of(other, "reference"))
+                report = prove_program(program_of(example), file_through(other, "reference"))
             except BadInput:
                 continue
             assert report.verdict is not Verdict.PROVED, (example.name, other.name)
@@ -109,7 +99,7 @@ def test_file_of_another_model_is_never_proved() -> None:
 
 @pytest.mark.parametrize("quarter", [0, 1, 2, 3])
 def test_truncated_file_is_bad_input(quarter: int) -> None:
-    pte = file_of(find("swap_pair"), "reference")
+    pte = file_through(find("swap_pair"), "reference")
     with pytest.raises(BadInput):
         prove_program(program_of(find("swap_pair")), pte[: len(pte) * quarter // 4])
 
@@ -118,7 +108,7 @@ def test_truncated_file_is_bad_input(quarter: int) -> None:
 @settings(max_examples=60, deadline=None)
 def test_damaged_file_gives_a_clear_error_or_a_verdict_and_no_false_proof(data: st.DataObject) -> None:
     example = find("swap_pair")
-    whole = file_of(example, "reference")
+    whole = file_through(example, "reference")
     at = data.draw(st.integers(0, len(whole) - 1))
     damaged = bytearray(whole)
     damaged[at] ^= data.draw(st.integers(1, 255))
@@ -134,7 +124,7 @@ def test_damaged_file_gives_a_clear_error_or_a_verdict_and_no_false_proof(data: 
 
 
 def test_other_number_of_inputs_or_another_method_is_bad_input() -> None:
-    pte = file_of(find("swap_pair"), "reference")
+    pte = file_through(find("swap_pair"), "reference")
     with pytest.raises(BadInput, match="takes 1 inputs, the model 2"):
         prove_program(program_of(find("mutations_plus_user_outputs")), pte)
     with pytest.raises(BadInput, match="has the methods forward, expected generate"):
@@ -144,8 +134,8 @@ def test_other_number_of_inputs_or_another_method_is_bad_input() -> None:
 def test_command_line_proves_a_file_against_its_model(tmp_path: Path) -> None:
     model, good, bad = (tmp_path / name for name in ("model.pt2", "good.pte", "bad.pte"))
     torch.export.save(export(find("swap_pair")), str(model))
-    good.write_bytes(file_of(find("swap_pair"), "reference"))
-    bad.write_bytes(file_of(find("swap_pair"), "shipped"))
+    good.write_bytes(file_through(find("swap_pair"), "reference"))
+    bad.write_bytes(file_through(find("swap_pair"), "shipped"))
     run = CliRunner()
     assert run.invoke(main, ["prove", str(model), str(good)]).exit_code == 0
     refuted = run.invoke(main, ["prove", str(model), str(bad)])
@@ -193,13 +183,13 @@ PROVED_MODELS = ["custom_cache", "ring_cache", "streaming_wavenet", "delay_line"
 
 @pytest.mark.parametrize("name", PROVED_MODELS)
 def test_reference_placement_is_proved_down_to_the_file(name: str) -> None:
-    report = prove_program(program_of(find(name)), file_of(find(name), "reference"))
+    report = prove_program(program_of(find(name)), file_through(find(name), "reference"))
     assert report.verdict is Verdict.PROVED, report
 
 
 @pytest.mark.slow
 def test_sizes_that_are_not_fixed_are_unknown_with_the_reason() -> None:
     example = find("llama_dynamic")
-    report = prove_program(program_of(example), file_of(example, "reference"))
+    report = prove_program(program_of(example), file_through(example, "reference"))
     assert report.verdict is Verdict.UNKNOWN, report
     assert "of the model has no like in the file" in report[Obligation.STATE].reasons[0]

@@ -154,6 +154,9 @@ class Differences:
         if definition is not None:
             return f"a result of {definition.symbol.split('(', 1)[0].split('<', 1)[0]}"
         kind, _, name = content.partition("!")
+        if kind == "refused":
+            call, _, refusal = name.partition("!")
+            return f"nothing, since {self.named(call)} stops the method: {refusal};"
         return {"state": f"the old contents of {name!r}", "in": f"input {name!r}", "const": "a constant"}.get(
             kind, "bytes that hold something else"
         )

@@ -404,6 +404,8 @@ class _Evaluator:
             return
         if reason:
             content = self._havoc(spelled, reason)
+        elif result.suffix:
+            content = self._define(spelled, f"{signature}{result.suffix}", contents)
         elif self._keeps_first(step, result.type, number):
             content = contents[0] if result.type.dynamic else self.flat.get(contents[0], contents[0])
         elif result.type.dynamic and step.symbol.startswith("aten.view_copy."):

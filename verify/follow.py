@@ -17,6 +17,7 @@ import torch
 
 from copyproof.spec.effects import Chain, Contents, Effect, canonical, effect_of, same_order
 from copyproof.spec.errors import BadInput
+from copyproof.spec.runtime_kernels import refused
 from copyproof.verify.evaluate import SELECT, Content, Definition, copied, copied_row
 from copyproof.verify.kernels import VIEW, spell_number, spell_values
 from copyproof.verify.machine import Delegate, Free, Items, JumpIfFalse, Kernel, Machine, Move, Plain, Tensor
@@ -167,9 +168,10 @@ class _Follower:
         for name, index in self.machine.buffers.items():
             self._place(index, f"state!{name}", f"buffer {name}")
         self._check_plan()
+        found.input_types = [_spelled(self._type_of(index)) for index in self.machine.inputs]
+        found.output_types = [_spelled(self._type_of(index)) for index in self.machine.outputs]
         for index, name in zip(self.machine.inputs, self.inputs, strict=True):
             slot = self.slots[index]
-            found.input_types.append(slot.type.spelled if isinstance(slot, Tensor) else "number")
             if isinstance(slot, Tensor):
                 self._place(index, name, f"input {name.removeprefix('in!')}")
             else:
@@ -183,6 +185,7 @@ class _Follower:
             self._require_numbers_kept()
         except _Lost as lost:
             found.lost = str(lost)
+            self.state.tokens = {chain: self._havoc(found.lost) for chain in self.state.tokens}
             found.outputs = [self._havoc(found.lost) for _ in self.machine.outputs]
             found.final = {name: self._havoc(found.lost) for name in self.machine.buffers}
         for name in self.wanted:
@@ -380,6 +383,7 @@ class _Follower:
         if not effect.writes and len(call.slots) > len(arguments):
             self._set_number(call.slots[len(arguments)], self._define(f"{signature}#0", contents))
         name = canonical(overload)
+        refusal = refused(name, [t.type if t else None for t in types], [self._attribute(i) for i in given])
         outs = [p for p, argument in enumerate(arguments) if argument.is_out]
         written: list[tuple[int, Content]] = []
         for position in effect.writes:
@@ -388,7 +392,9 @@ class _Follower:
                 into = self._type_of(index)
                 if into is None:
                     raise _Lost(f"{self.label} writes a number, which has no model")
-                if effect.contents is Contents.SECOND:
+                if refusal:
+                    content = f"refused!{self.label}!{refusal}"
+                elif effect.contents is Contents.SECOND:
                     source = types[1]
                     cast = copied(source.type if source else None, into.type)
                     content = contents[1] if cast is None else self._define(cast, [contents[1]])
@@ -513,8 +519,6 @@ class _Follower:
         return content
 
     def _output(self, index: int) -> Content:
-        slot = self.slots[index]
-        self.found.output_types.append(slot.type.spelled if isinstance(slot, Tensor) else "number")
         value = self._attribute(index)
         return self._read(index) if value is ... else f"constant!{value!r}"
 

@@ -126,7 +126,43 @@ class _KernelReader(Reader):
         step = super()._step(node)
         if step is None or not isinstance(node.target, torch._ops.HigherOrderOperator):
             return step
+        if node.target.name().startswith("auto_functionalized"):
+            return self._mutable(node, step)
         return replace(step, body=self._body(node, step))
+
+    def _mutable(self, node: Node, step: Step) -> Step:
+        """The step of a functionalised operator that mutates, spelled as the operator itself: what it leaves in each
+        mutated argument is a result. Where arguments are views of what is mutated, it stays as it is."""
+        inner = overload_of(node.args[0])
+        if inner is None or step.opaque:
+            return step
+        given = dict(node.kwargs)
+        bases = given.pop("_all_bases", None)
+        values: list[Any] = []
+        for argument in inner._schema.arguments:
+            base = given.pop(f"_{argument.name}_base_index", None)
+            value = given.pop(argument.name, argument.default_value if argument.has_default_value() else None)
+            values.append(bases[base] if isinstance(bases, (list, tuple)) and isinstance(base, int) else value)
+        if given:
+            return step
+        positions = [p for p, value in enumerate(values) for _ in self._nodes_of(value)]
+        operands = [v for value in values for node in self._nodes_of(value) for v in self._operand(node)]
+        written = [p for p, a in enumerate(inner._schema.arguments) if a.alias_info is not None and a.alias_info.is_write]
+        if isinstance(bases, (list, tuple)):
+            written = [next(p for p, value in enumerate(values) if value is base) for base in bases]
+        returned = len(step.results) - len(written)
+        if returned < 0 or len(operands) != len(positions) or any(positions.count(p) != 1 for p in written):
+            return step
+        symbol = spell_values(inner, pytree.tree_map_only(Node, lambda n: ..., values))[0]
+        results = [
+            result if i < returned else replace(result, suffix=f"!w{positions.index(written[i - returned])}")
+            for i, result in enumerate(step.results)
+        ]
+        return replace(step, symbol=symbol, operands=tuple(operands), results=tuple(results))
+
+    @staticmethod
+    def _nodes_of(value: Any) -> list[Node]:
+        return [leaf for leaf in pytree.tree_leaves(value) if isinstance(leaf, Node)]
 
     def _body(self, node: Node, step: Step) -> Branches | Loop | None:
         """The programs that a node runs; None where it is not evaluated through them."""
@@ -225,7 +261,7 @@ def _bounded(program: Program) -> Program:
             body = Branches(program_of(body.then), program_of(body.other))
         elif isinstance(body, Loop):
             body = replace(body, program=program_of(body.program))
-        return replace(step, results=results, untyped=untyped, body=body)
+        return replace(step, results=results, untyped=untyped, body=body, reads=True)
 
     def program_of(one: Program) -> Program:
         inputs = tuple(replace(item, type=type_of(item.type)) for item in one.inputs)

@@ -174,7 +174,7 @@ class Meaning:
         return Report(findings, tuple(self._assumed(machine)), statistics)
 
     def _assumed(self, machine: Machine) -> list[str]:
-        assumed = list(self.functional.approximations)
+        assumed = ["each kernel of the runtime computes what its operator means in PyTorch", *self.functional.approximations]
         if asserts(self.original):
             assumed.append("assertions and other calls without results may be left out, as the pipeline does")
         if any(isinstance(slot, Tensor) and slot.dynamic for slot in machine.slots):

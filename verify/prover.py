@@ -15,12 +15,13 @@ from typing import Any
 from torch.export import ExportedProgram, ExportGraphSignature
 from torch.fx import GraphModule
 
-from copyproof.spec.effects import EXECUTORCH, Profile
+from copyproof.spec.effects import EXECUTORCH, Chain, Profile
 from copyproof.spec.errors import BadInput, first_line
 from copyproof.spec.obligations import Obligation, Verdict
 from copyproof.spec.pipeline import as_pair, copy_of
 from copyproof.verify import explain, quality, safety
 from copyproof.verify.contents import changed_contents, shared_memory
+from copyproof.verify.evaluate import Content
 from copyproof.verify.pair import Pair, pair_of
 from copyproof.verify.solver import Answer, Case, Theory
 from copyproof.verify.verdicts import Conflict, Finding, Report
@@ -195,9 +196,33 @@ class _Question:
                 answer.seconds,
                 tuple(reasons),
                 tuple(conflicts),
-                structural=any(not cases[index].contents for index in answer.holding),
+                structural=any(not cases[index].contents for index in answer.holding) or self._other_effects(),
             )
         return Finding(self.obligation, Verdict.UNKNOWN, answer.seconds, tuple(dict.fromkeys(doubts)))
+
+    def _other_effects(self) -> bool:
+        """Whether other operations have effects than in the original, or in another order, whatever their operands."""
+        if self.obligation is not Obligation.EFFECTS:
+            return False
+        tokens = self.pair.memory.tokens, self.pair.functional.tokens
+        return any(self._effects(tokens[0][chain], chain) != self._effects(tokens[1][chain], chain) for chain in Chain)
+
+    def _effects(self, token: Content, chain: Chain) -> list[str]:
+        """The symbols of the effects up to a token, the last one first."""
+        symbols = []
+        while token in self.theory.definitions:
+            definition = self.theory.definitions[token]
+            symbols.append(definition.symbol)
+            token = next(
+                (
+                    operand
+                    for operand in reversed(definition.operands)
+                    if operand == f"in!{chain.name}"
+                    or getattr(self.theory.definitions.get(operand), "symbol", "").endswith(f"!{chain.name}")
+                ),
+                "",
+            )
+        return symbols
 
     def _reason(self, case: Case, triple: Any) -> str:
         about, _, what = case.about.partition("#")
@@ -271,11 +296,12 @@ def _weighed(finding: Finding, seen: Witness) -> Finding:
         Obligation.OUTPUT: seen.outputs,
         Obligation.STATE: seen.targets or seen.failure,
         Obligation.FRAME: seen.frame,
+        Obligation.EFFECTS: seen.differs,
         Obligation.ORDER: seen.reads or seen.outputs or seen.targets,
     }.get(finding.obligation)
     if differing is None or finding.verdict is Verdict.PROVED:
         return finding
-    if differing:
+    if differing and (finding.obligation is not Obligation.EFFECTS or finding.verdict is Verdict.REFUTED):
         return replace(finding, verdict=Verdict.REFUTED)
     if finding.verdict is Verdict.REFUTED and seen.ran and not finding.structural:
         doubt = f"the proof fails for uninterpreted operators, but {seen.ran} runs showed no difference"

@@ -20,7 +20,7 @@ from torch.utils import _pytree as pytree
 
 from copyproof.spec.effects import NO_LOWERING, Profile
 from copyproof.spec.errors import first_line
-from copyproof.spec.graph import is_lowered_view, lowered_base
+from copyproof.spec.graph import action_of, is_lowered_view, lowered_base
 from copyproof.spec.signature import mutated_placeholder
 
 _TRIALS = 4
@@ -196,9 +196,9 @@ def _run(
                 continue
             args, kwargs = pytree.tree_map_only(Node, lambda n: values[n], (node.args, node.kwargs))
             if node.name in steps:
-                operands = [n for n in pytree.tree_leaves((node.args, node.kwargs)) if isinstance(n, Node)]
-                for index, operand in enumerate(operands):
-                    watched[(node.name, index)] = _snapshot(values[operand])
+                seen = [values[operand] for operand in action_of(node).operands]
+                for index, value in enumerate(pytree.tree_leaves(seen)):
+                    watched[(node.name, index)] = _snapshot(value)
             if is_lowered_view(node, profile, returned):
                 shape = args[1] if len(args) > 1 else kwargs["size"]
                 values[node] = values[lowered_base(node, profile)].reshape(shape)
@@ -226,7 +226,7 @@ def _inputs(original: ExportedProgram, trial: int) -> dict[str, Any]:
         if spec.kind is InputKind.USER_INPUT:
             example = next(given, None)
             value = example if example is not None else _made_up(val)
-            randomise = trial >= 2
+            randomise = trial >= 2 or example is None
         else:
             target = spec.target or ""
             value = original.state_dict.get(target, original.constants.get(target))
