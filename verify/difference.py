@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 
 from copyproof.verify.evaluate import SELECT, Content, Definition, Trace
 from copyproof.verify.follow import Execution
+from copyproof.verify.kernels import REFUSED
 from copyproof.verify.verdicts import Conflict
 
 
@@ -127,6 +128,8 @@ class Differences:
     def _strange(self, left: Definition | None, right: Definition | None) -> str:
         """How one side spells an operator as the other never does; empty where both know both."""
         if left is None or right is None or left.symbol == right.symbol:
+            return ""
+        if REFUSED in left.symbol or REFUSED in right.symbol:
             return ""
         if left.symbol in self.of_program and right.symbol in self.of_model:
             return ""

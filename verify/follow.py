@@ -19,7 +19,7 @@ from copyproof.spec.effects import Chain, Contents, Effect, canonical, effect_of
 from copyproof.spec.errors import BadInput
 from copyproof.spec.runtime_kernels import refused
 from copyproof.verify.evaluate import SELECT, Content, Definition, copied, copied_row
-from copyproof.verify.kernels import VIEW, spell_number, spell_values
+from copyproof.verify.kernels import REFUSED, VIEW, spell_number, spell_values
 from copyproof.verify.machine import Delegate, Free, Items, JumpIfFalse, Kernel, Machine, Move, Plain, Tensor
 from copyproof.verify.memory import Arena, Guard
 from copyproof.verify.spelling import content_of_bytes
@@ -393,7 +393,7 @@ class _Follower:
                 if into is None:
                     raise _Lost(f"{self.label} writes a number, which has no model")
                 if refusal:
-                    content = f"refused!{self.label}!{refusal}"
+                    content = f"{REFUSED}{self.label}!{refusal}"
                 elif effect.contents is Contents.SECOND:
                     source = types[1]
                     cast = copied(source.type if source else None, into.type)

@@ -21,9 +21,12 @@ from copyproof.spec.effects import NO_LOWERING, Chain, canonical, functional_nam
 from copyproof.spec.errors import BadInput
 from copyproof.spec.graph import action_of, overload_of
 from copyproof.spec.program import Branches, Input, Loop, Program, Step, TensorType
-from copyproof.verify.frontend import Reader
-from copyproof.verify.spelling import arguments_of, attribute, content_of, delegate_identity, spelled
+from copyproof.spec.runtime_kernels import refused
+from copyproof.verify.frontend import Reader, tensor_type
+from copyproof.verify.spelling import arguments_of, attribute, content_of, delegate_identity, digest_of, spelled
 
+REFUSED = "refused!"
+"""Begins the symbol of a call that the runtime refuses."""
 VIEW = torch.ops.aten.view_copy.default
 """The operator that the pipeline turns into views."""
 
@@ -117,18 +120,33 @@ class _KernelReader(Reader):
         known = len(inputs)
         super()._constant(node, inputs)
         held = attribute(self.graph_module, str(node.target))
-        if len(inputs) > known and isinstance(held, torch.Tensor):
-            inputs[-1] = replace(inputs[-1], content=content_of(held))
+        if len(inputs) > known:
+            content = content_of(held) if isinstance(held, torch.Tensor) else f"object!{digest_of(held)}"
+            inputs[-1] = replace(inputs[-1], content=content)
 
     def _step(self, node: Node) -> Step | None:
         if _asserts(node):
             return None
         step = super()._step(node)
-        if step is None or not isinstance(node.target, torch._ops.HigherOrderOperator):
+        if step is None:
+            return None
+        refusal = self._refused(node, step)
+        if refusal:
+            return replace(step, symbol=f"{REFUSED}{refusal}")
+        if not isinstance(node.target, torch._ops.HigherOrderOperator):
             return step
         if node.target.name().startswith("auto_functionalized"):
             return self._mutable(node, step)
         return replace(step, body=self._body(node, step))
+
+    def _refused(self, node: Node, step: Step) -> str:
+        """Why the runtime will refuse an in-place call; empty where it will not."""
+        overload = overload_of(node.target)
+        if overload is None or not step.writes:
+            return ""
+        types = [tensor_type(self.vals[operand]) for operand in action_of(node).operands]
+        values = pytree.tree_map_only(Node, lambda n: ..., arguments_of(node, overload))
+        return refused(canonical(overload), types, values)
 
     def _mutable(self, node: Node, step: Step) -> Step:
         """The step of a functionalised operator that mutates, spelled as the operator itself: what it leaves in each

@@ -86,6 +86,47 @@ def while_loop_state(m: Any, x: Tensor) -> tuple[Tensor, Tensor]:
     return was, carried + steps
 
 
+@case(WRITTEN_HERE, "old contents read in every round of a map, then overwritten", rounded((3, 2)), {"gain": zeros(2)})
+def map_reads_state(m: Any, x: Tensor) -> Tensor:
+    from torch._higher_order_ops.map import map as map_rows
+
+    rows: Tensor = map_rows(lambda row, gain: row * 2.0 + gain, x, m.gain)
+    m.gain.add_(x.sum(0))
+    return rows
+
+
+@case(WRITTEN_HERE, "state carried through the rounds of a scan", rounded((3, 2)), {"level": zeros(2)})
+def scan_carries_state(m: Any, x: Tensor) -> tuple[Tensor, Tensor]:
+    from torch._higher_order_ops.scan import scan
+
+    last, rows = scan(lambda level, row: (level * 0.5 + row, level + row), m.level.clone(), x)
+    was = m.level * 1.0
+    m.level.copy_(last)
+    return rows, was
+
+
+@case(WRITTEN_HERE, "two values that a scan carries swap in each round", rounded((3, 2)), {"a": zeros(2), "b": zeros(2)})
+def scan_swaps_carried(m: Any, x: Tensor) -> Tensor:
+    from torch._higher_order_ops.scan import scan
+
+    (a, b), rows = scan(lambda c, row: ((c[1].clone(), c[0] + row), c[0] * 1.0), (m.a.clone(), m.b.clone()), x)
+    m.a.copy_(a)
+    m.b.copy_(b)
+    return rows
+
+
+@case(WRITTEN_HERE, "a branch within a branch reads the state", rounded((2,)), {"s": zeros(2)})
+def cond_in_cond(m: Any, x: Tensor) -> tuple[Tensor, Tensor]:
+    def outer(t: Tensor, s: Tensor) -> Tensor:
+        inner: Tensor = torch.cond(s.sum() > 1, lambda u, v: u + v, lambda u, v: u * 2.0, (t, s))
+        return inner + 1.0
+
+    new: Tensor = torch.cond(x.sum() > 0, outer, lambda t, s: t - s, (x, m.s))
+    was = m.s * 1.0
+    m.s.copy_(new)
+    return new * 3.0, was
+
+
 @case(
     EXECUTORCH + "issues/4042",
     "mutable custom operator turned in-place while a view of the old contents lives",
