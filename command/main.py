@@ -39,6 +39,14 @@ _preserve = click.option(
 )
 
 
+_partitioner = click.option(
+    "--partitioner",
+    metavar="PKG.MOD:CLASS",
+    help="Delegate what this partitioner takes, as "
+    "executorch.backends.xnnpack.partition.xnnpack_partitioner:XnnpackPartitioner.",
+)
+
+
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="copyproof")
 def main() -> None:
@@ -60,7 +68,26 @@ def main() -> None:
 @click.option("--each", is_flag=True, help="Take two files as two models, not as original and rewritten program.")
 @_dialect
 @_preserve
+@_partitioner
 @_imports
+@click.option(
+    "--through",
+    type=click.Choice(["executorch"]),
+    help="Lower the model with the pass through the whole pipeline, and prove the .pte file that comes out.",
+)
+@click.option(
+    "--config",
+    metavar="PKG.MOD:NAME",
+    help="With --through: the ExecutorchBackendConfig to lower with, or a function that makes one.",
+)
+@click.option("--method", default="forward", show_default=True, help="The method of PROGRAM.pte that the model is.")
+@click.option(
+    "--data",
+    type=Path,
+    multiple=True,
+    metavar="FILE.ptd",
+    help="An external data file that belongs to PROGRAM.pte. May be repeated.",
+)
 @click.option(
     "--timeout",
     type=click.FloatRange(min=0, min_open=True, max=1e6),
@@ -82,7 +109,12 @@ def prove(
     each: bool,
     dialect: str,
     preserve: tuple[str, ...],
+    partitioner: str | None,
     imports: tuple[str, ...],
+    through: str | None,
+    config: str | None,
+    method: str,
+    data: tuple[Path, ...],
     timeout: float,
     strict: bool,
     as_json: bool,
@@ -92,12 +124,15 @@ def prove(
 
     Proves a write-back pass (the reference pass if --pass is not given) on each model; but two files without --pass
     and --each are a pair: it proves that the second, a rewritten program or a .pte file, is right for the first.
+    With --through executorch it proves the .pte file that the model becomes with the pass, and a refutation names the
+    stage of the pipeline that is at fault.
 
     \b
         copyproof prove model.pt2
         copyproof prove model.pt2 --pass my_passes.early:my_pass
         copyproof prove model.pt2 rewritten.pt2
         copyproof prove model.pt2 program.pte
+        copyproof prove model.pt2 --pass my_passes.early:my_pass --through executorch
 
     Exit code: 0 proved, 1 refuted, 2 bad usage or input, 3 unknown.
     """
@@ -106,7 +141,7 @@ def prove(
     from copyproof.spec.obligations import Verdict
     from copyproof.verify.render import show
 
-    pair = len(files) == 2 and pass_name is None and not each
+    pair = len(files) == 2 and pass_name is None and not each and through is None
     code_of = {Verdict.PROVED: 0, Verdict.REFUTED: 1, Verdict.UNKNOWN: 3}
     codes: list[int] = []
     results: list[dict[str, Any]] = []
@@ -116,6 +151,12 @@ def prove(
         write_back_pass = programs.named_pass(REFERENCE_PASS if pass_name is None else pass_name)
         if emit_smt2 is not None:
             programs.require_folder(emit_smt2)
+        if through is None and config is not None:
+            raise BadInput("--config is about lowering; add --through executorch, or drop it")
+        if through is not None and (dialect != "edge" or emit_smt2 is not None):
+            raise BadInput("--through executorch takes neither --dialect aten nor --emit-smt2; drop them")
+        if (method != "forward" or data) and not (pair and files[1].endswith(".pte")):
+            raise BadInput("--method and --data are about a .pte file; give it after the model")
     except BadInput as error:
         _fail(str(error), as_json)
     for name in files[:1] if pair else files:
@@ -124,11 +165,14 @@ def prove(
             if emit_smt2 is not None and len(files) > 1 and not pair:
                 folder = emit_smt2 / Path(name).stem
                 folder.mkdir(exist_ok=True)
+            model = programs.Model(name, preserve, partitioner)
             if pair and files[1].endswith(".pte"):
-                report = programs.proved_file(name, files[1], preserve, timeout, folder)
+                report = programs.proved_file(model, files[1], method, data, imports, timeout, folder)
+            elif through is not None:
+                report = programs.proved_lowering(model, write_back_pass, config, imports, timeout)
             else:
                 given = files[1] if pair else None
-                report = programs.proved(name, given, write_back_pass, dialect, preserve, timeout, folder)
+                report = programs.proved(model, given, write_back_pass, dialect, timeout, folder)
         except KeyboardInterrupt:
             sys.exit(130)
         except Exception as error:  # nothing but a verdict may look like one
@@ -143,6 +187,7 @@ def prove(
         results.append({"model": name, **subject, **report.as_json(), "verdict": verdict.value})
         if not as_json:
             what = f"{files[1]} against {name}" if pair else f"{pass_name or 'the reference pass'} on {name}"
+            what += ", through executorch" if through is not None else ""
             show(report, what, strict)
     code = next(c for c in _WORST_FIRST if c in codes)
     if as_json:
@@ -174,7 +219,7 @@ def place(model: str, output: str, dialect: str, preserve: tuple[str, ...], impo
         programs.quiet()
         programs.import_modules(imports)
         programs.require_output(output, model)
-        original = programs.load_model(model, dialect, preserve)
+        original = programs.Model(model, preserve).at_write_back(dialect)
         placed = programs.placed(original)
         programs.save(placed.rewritten, output, dialect)
     except KeyboardInterrupt:

@@ -13,7 +13,7 @@ import warnings
 import zipfile
 from collections.abc import Callable, Sequence
 from contextlib import redirect_stdout
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,8 @@ from torch._export.verifier import TrainingIRVerifier
 from torch.export import ExportedProgram
 
 from copyproof.spec.errors import BadInput, first_line
-from copyproof.spec.pipeline import as_pair, at_write_back, copy_of
+from copyproof.spec.obligations import Verdict
+from copyproof.spec.pipeline import as_pair, at_write_back, copy_of, standing_in
 from copyproof.verify import Report, prove, prove_pass
 
 
@@ -55,23 +56,29 @@ def named_pass(name: str) -> Callable[[ExportedProgram], Any]:
     Raises:
         BadInput: the name has another form, or cannot be imported, or is not callable.
     """
-    module_name, _, function = name.partition(":")
-    if not module_name or not function:
-        raise BadInput(f"--pass {name!r} is not of the form pkg.mod:fn, as my_passes.early:my_pass")
-    import_modules(())
-    try:
-        found: Any = importlib.import_module(module_name)
-        for part in function.split("."):
-            found = getattr(found, part)
-    except (Exception, SystemExit) as error:
-        raise BadInput(
-            f"the pass {name!r} cannot be imported: {first_line(error)}; "
-            "give pkg.mod:fn of a module on the Python path or in this folder"
-        ) from error
+    found = _named("--pass", name)
     if not callable(found):
         raise BadInput(
             f"the pass {name!r} is a {type(found).__name__}, expected a callable that takes an ExportedProgram"
         )
+    return found
+
+
+def _named(option: str, name: str) -> Any:
+    """What `PKG.MOD:NAME`, given to an option, names."""
+    module_name, _, path = name.partition(":")
+    if not module_name or not path:
+        raise BadInput(f"{option} {name!r} is not of the form pkg.mod:name, as my_passes.early:my_pass")
+    import_modules(())
+    try:
+        found: Any = importlib.import_module(module_name)
+        for part in path.split("."):
+            found = getattr(found, part)
+    except (Exception, SystemExit) as error:
+        raise BadInput(
+            f"{option} {name!r} cannot be imported: {first_line(error)}; "
+            "give pkg.mod:name of a module on the Python path or in this folder"
+        ) from error
     return found
 
 
@@ -87,42 +94,87 @@ def require_folder(folder: Path) -> None:
         raise BadInput(f"--emit-smt2 {folder}: {error.strerror}; give a folder that can be written") from error
 
 
-def load_model(name: str, dialect: str, preserve: Sequence[str] = ()) -> ExportedProgram:
-    """The program of a `.pt2` file that `torch.export.save` wrote, at the point where write-backs are inserted.
+@dataclass(frozen=True)
+class Model:
+    """A model, and what brings it into the Edge dialect.
 
-    Args:
-        name: the file.
-        dialect: "edge" to bring it there by ExecuTorch's pipeline, "aten" to keep it in functional core ATen.
+    Attributes:
+        name: the file that `torch.export.save` wrote.
         preserve: operators that `to_edge` must not decompose, as `aten.linear.default`.
-
-    Raises:
-        BadInput: there is no such file, it is no exported program, or it cannot be brought there.
+        partitioner: `pkg.mod:Class` of the partitioner that delegates parts of it; None to delegate nothing.
     """
-    if _is_edge(name):
-        raise BadInput(
-            f"{name} is an Edge program, as `copyproof place` writes it; give the model that torch.export.save wrote, "
-            "and this file after it"
-        )
-    exported = _load(name, torch.export.load, "torch.export.save wrote it")
-    if dialect == "aten":
-        if preserve:
-            raise BadInput("--preserve is about to_edge, which --dialect aten leaves out; drop one of the two")
+
+    name: str
+    preserve: Sequence[str] = ()
+    partitioner: str | None = None
+
+    def exported(self) -> ExportedProgram:
+        """The exported program.
+
+        Raises:
+            BadInput: there is no such file, or it is no exported program.
+        """
+        if _is_edge(self.name):
+            raise BadInput(
+                f"{self.name} is an Edge program, as `copyproof place` writes it; give the model that "
+                "torch.export.save wrote, and this file after it"
+            )
+        return _load(self.name, torch.export.load, "torch.export.save wrote it")
+
+    def edge(self, exported: ExportedProgram) -> Any:
+        """The model in the Edge dialect, an EdgeProgramManager.
+
+        Raises:
+            BadInput: executorch is not installed, or its pipeline fails on the model.
+        """
         try:
-            return exported.run_decompositions()
+            from executorch.exir import EdgeCompileConfig, to_edge, to_edge_transform_and_lower
+        except ImportError as error:
+            raise BadInput(
+                "executorch is not installed; install copyproof[executorch], or use --dialect aten"
+            ) from error
+        config = EdgeCompileConfig(_check_ir_validity=False, preserve_ops=[_operator(op) for op in self.preserve])
+        partitioner = None if self.partitioner is None else _named("--partitioner", self.partitioner)
+        try:
+            if partitioner is None:
+                return to_edge(exported, compile_config=config)
+            return to_edge_transform_and_lower(exported, partitioner=[partitioner()], compile_config=config)
         except Exception as error:
-            raise BadInput(f"run_decompositions() failed on {name}: {first_line(error)}; try --dialect edge") from error
-    try:
-        from executorch.exir import EdgeCompileConfig, to_edge
-    except ImportError as error:
-        raise BadInput("executorch is not installed; install copyproof[executorch], or use --dialect aten") from error
-    config = EdgeCompileConfig(_check_ir_validity=False, preserve_ops=[_operator(op) for op in preserve])
-    try:
-        return at_write_back(to_edge(exported, compile_config=config))["forward"]
-    except Exception as error:
-        raise BadInput(
-            f"ExecuTorch's pipeline fails on {name} before the write-backs: {first_line(error)}; "
-            "lower it with to_edge alone to see where, or use --dialect aten"
-        ) from error
+            raise BadInput(
+                f"ExecuTorch's pipeline fails on {self.name} before the write-backs: {first_line(error)}; "
+                "lower it with to_edge alone to see where, or use --dialect aten"
+            ) from error
+
+    def at_write_back(self, dialect: str) -> ExportedProgram:
+        """The program at the point where write-backs are inserted.
+
+        Args:
+            dialect: "edge" to bring it there by ExecuTorch's pipeline, "aten" to keep it in functional core ATen.
+
+        Raises:
+            BadInput: it cannot be brought there.
+        """
+        exported = self.exported()
+        if dialect == "aten":
+            if self.preserve or self.partitioner:
+                raise BadInput(
+                    "--preserve and --partitioner are about to_edge, which --dialect aten leaves out; "
+                    "drop one of the two"
+                )
+            try:
+                return exported.run_decompositions()
+            except Exception as error:
+                raise BadInput(
+                    f"run_decompositions() failed on {self.name}: {first_line(error)}; try --dialect edge"
+                ) from error
+        edge = self.edge(exported)
+        try:
+            return at_write_back(edge)["forward"]
+        except Exception as error:
+            raise BadInput(
+                f"ExecuTorch's pipeline fails on {self.name} before the write-backs: {first_line(error)}; "
+                "lower it with to_edge alone to see where, or use --dialect aten"
+            ) from error
 
 
 def load_rewritten(name: str) -> ExportedProgram:
@@ -141,11 +193,10 @@ def load_rewritten(name: str) -> ExportedProgram:
 
 
 def proved(
-    model: str,
+    model: Model,
     rewritten: str | None,
     write_back_pass: Callable[[ExportedProgram], Any],
     dialect: str,
-    preserve: Sequence[str],
     timeout: float,
     keep_queries: Path | None,
 ) -> Report:
@@ -154,7 +205,7 @@ def proved(
     Raises:
         BadInput: a file, the pass, or what it returned cannot be judged.
     """
-    original = load_model(model, dialect, preserve)
+    original = model.at_write_back(dialect)
     given = load_rewritten(rewritten) if rewritten is not None else None
     try:
         # What a pass prints must not stand among what a machine reads.
@@ -163,24 +214,118 @@ def proved(
                 return prove(original, given, timeout=timeout, keep_queries=keep_queries)
             return prove_pass(original, write_back_pass, timeout=timeout, keep_queries=keep_queries)
     except BadInput as error:
-        raise BadInput(f"{rewritten or model}: {error}") from error
+        raise BadInput(f"{rewritten or model.name}: {error}") from error
 
 
-def proved_file(model: str, file: str, preserve: Sequence[str], timeout: float, keep_queries: Path | None) -> Report:
-    """The report on a model and a `.pte` file.
+def proved_file(
+    model: Model,
+    file: str,
+    method: str,
+    data: Sequence[Path],
+    imports: Sequence[str],
+    timeout: float,
+    keep_queries: Path | None,
+) -> Report:
+    """The report on a model and a `.pte` file; a refutation says what the runtime gives, and which stage is at fault
+    where the shipped pipeline makes just this file.
+
+    Args:
+        model: the model.
+        file: the `.pte` file.
+        method: the method of the file that the model is.
+        data: the external data files (`.ptd`) that belong to it.
+        imports: modules that register custom kernels.
+        timeout: seconds for each obligation.
+        keep_queries: a folder for the queries, or None.
 
     Raises:
-        BadInput: the model cannot be brought to the write-backs, or the file cannot be read.
+        BadInput: the model cannot be brought to the Edge dialect, or a file cannot be read.
     """
-    if not Path(file).is_file():
-        raise BadInput(f"there is no file {file!r}; give a .pte file that ExecuTorch wrote")
-    original = load_model(model, "edge", preserve)
-    from copyproof.verify.program import prove_program
+    pte = _bytes_of(file, "a .pte file that ExecuTorch wrote")
+    exported = model.exported()
+    edge = model.edge(exported)
+    from copyproof.verify.program import external_data, prove_program
+    from copyproof.verify.stages import stage_of
 
+    held: dict[str, bytes] = {}
+    for path in data:
+        try:
+            held.update(external_data(_bytes_of(str(path), "the .ptd file that was written with the .pte")))
+        except BadInput as error:
+            raise BadInput(f"{path}: {error}") from error
+    original = edge.exported_program()
     try:
-        return prove_program(original, Path(file).read_bytes(), timeout=timeout, keep_queries=keep_queries)
+        report = prove_program(original, pte, method=method, data=held, timeout=timeout, keep_queries=keep_queries)
     except BadInput as error:
         raise BadInput(f"{file}: {error}") from error
+    if report.verdict is not Verdict.REFUTED:
+        return report
+    stage = stage_of(edge, pte, method, timeout) if method == "forward" else ""
+    return replace(report, stage=stage, witness=_seen(exported, pte, method, held, imports))
+
+
+def proved_lowering(
+    model: Model,
+    write_back_pass: Callable[[ExportedProgram], Any],
+    config: str | None,
+    imports: Sequence[str],
+    timeout: float,
+) -> Report:
+    """The report on the `.pte` file that a model becomes with a pass in ExecuTorch's pipeline; a refutation names the
+    stage at fault, and says what the runtime gives.
+
+    Args:
+        model: the model.
+        write_back_pass: stands where the shipped write-back pass does.
+        config: `pkg.mod:name` of an ExecutorchBackendConfig, or of a function that makes one; None for the defaults.
+        imports: modules that register custom kernels.
+        timeout: seconds for each obligation.
+
+    Raises:
+        BadInput: the model, the pass or the configuration cannot be used.
+    """
+    exported = model.exported()
+    edge = model.edge(exported)
+    from executorch.exir import ExecutorchBackendConfig
+
+    from copyproof.verify.stages import lowered_with, proofs_of
+
+    chosen = ExecutorchBackendConfig(emit_mutable_buffer_names=True)
+    if config is not None:
+        found = _named("--config", config)
+        chosen = found() if callable(found) else found
+        if not isinstance(chosen, ExecutorchBackendConfig):
+            raise BadInput(f"--config {config} is a {type(chosen).__name__}, expected an ExecutorchBackendConfig")
+    try:
+        # What a pass prints must not stand among what a machine reads.
+        with redirect_stdout(sys.stderr), standing_in(write_back_pass):
+            lowered = lowered_with(edge, chosen)
+            report = proofs_of(edge, lowered, chosen, timeout)["forward"]
+    except BadInput as error:
+        raise BadInput(f"{model.name}: {error}") from error
+    if report.verdict is not Verdict.REFUTED:
+        return report
+    return replace(report, witness=_seen(exported, lowered.buffer, "forward", {}, imports))
+
+
+def _seen(
+    exported: ExportedProgram, pte: bytes, method: str, data: dict[str, bytes], imports: Sequence[str]
+) -> tuple[str, ...]:
+    """What the runtime gives with a refuted file, against eager PyTorch."""
+    if method != "forward" or data:
+        return ("not run: the runtime is asked for the method forward of files without external data alone",)
+    from copyproof.fuzz.sidebyside import seen
+
+    return seen(exported, pte, imports)
+
+
+def _bytes_of(name: str, what: str) -> bytes:
+    try:
+        return Path(name).read_bytes()
+    except FileNotFoundError as error:
+        raise BadInput(f"there is no file {name!r}; give {what}") from error
+    except OSError as error:
+        raise BadInput(f"{name} cannot be read: {error.strerror}; give {what}") from error
 
 
 @dataclass(frozen=True)

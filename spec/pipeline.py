@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     WriteBackPass = Callable[[ExportedProgram], ExportedProgram | tuple[torch.fx.GraphModule, ExportGraphSignature]]
 
+
 class Stage(Enum):
     """A stage of the pipeline, in order; the value is its name in a verdict."""
 

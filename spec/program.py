@@ -100,8 +100,8 @@ class Value:
 
 @dataclass(frozen=True)
 class Input:
-    """A placeholder, or a constant that the graph holds itself. `target` is the name by which the signature knows it (the
-    buffer's, or the placeholder's own); `content` names what it holds, where the front end knows."""
+    """A placeholder, or a constant that the graph holds itself. `target` is the name by which the signature knows it
+    (the buffer's, or the placeholder's own); `content` names what it holds, where the front end knows."""
 
     name: str
     role: Role
@@ -141,8 +141,9 @@ class Branches:
 
 @dataclass(frozen=True)
 class Loop:
-    """A program that runs `rounds` times. Its operands are `carried` values, then `mapped` tensors of which round i takes
-    row i, then others; it returns the carried values of the next round, then the rows of round i of what is stacked."""
+    """A program that runs `rounds` times. Its operands are `carried` values, then `mapped` tensors of which round i
+    takes row i, then others; it returns the carried values of the next round, then the rows of round i of what is
+    stacked."""
 
     program: Program
     carried: int

@@ -94,5 +94,3 @@ def _retrained(example: Example) -> Any:
             if isinstance(linear, torch.nn.Linear):
                 linear.weight.mul_(2)
     return module, calls
-
-

@@ -133,7 +133,10 @@ class Differences:
             return ""
         if left.symbol in self.of_program and right.symbol in self.of_model:
             return ""
-        return f"{left.symbol} of the model has no like in the file, which has {right.symbol}"
+        return (
+            f"{left.symbol} of the model has no like in the file, which has {right.symbol}; "
+            "was the file lowered with other options of to_edge?"
+        )
 
     def _doubt(self, contents: list[Content]) -> str:
         """Why one of these contents is not known."""

@@ -1,9 +1,9 @@
 """What a machine computes: its calls over its arenas, as definitions over uninterpreted contents.
 
-The same words as in `evaluate.py`, from the other end: a tensor is a range of bytes of an arena, a kernel call reads its
-operands' bytes now and writes its out arguments'. Function symbols are those of the out variants, which the original's
-steps are spelled by too. A branch that the contents decide is followed both ways, and what the ways leave is merged; a
-loop whose numbers are fixed is followed round by round.
+The same words as in `evaluate.py`, from the other end: a tensor is a range of bytes of an arena, a kernel call reads
+its operands' bytes now and writes its out arguments'. Function symbols are those of the out variants, which the
+original's steps are spelled by too. A branch that the contents decide is followed both ways, and what the ways leave is
+merged; a loop whose numbers are fixed is followed round by round.
 """
 
 from __future__ import annotations
@@ -145,9 +145,7 @@ class _State:
 
 
 class _Follower:
-    def __init__(
-        self, machine: Machine, inputs: list[str], states: list[str], delegates: Mapping[str, int]
-    ) -> None:
+    def __init__(self, machine: Machine, inputs: list[str], states: list[str], delegates: Mapping[str, int]) -> None:
         self.machine = machine
         self.slots = machine.slots
         self.inputs = inputs
@@ -421,8 +419,8 @@ class _Follower:
             self._write(index, content)
 
     def _require_apart(self, read: list[int], written: list[int], pointwise: bool) -> None:
-        """Notes where a call writes bytes that it still reads: a kernel may write before it has read all, unless it goes
-        element by element over just the same bytes."""
+        """Notes where a call writes bytes that it still reads: a kernel may write before it has read all, unless it
+        goes element by element over just the same bytes."""
         for index in written:
             into = self._spans(self._named(index))
             for other in read:
@@ -559,8 +557,9 @@ class _Follower:
             return f"empty!{slot.type.dtype}"
         owner = self.state.arenas[arena].read(start, end, assumed)
         if owner is not None and owner.layout == slot.layout:
-            self.found.reads.setdefault((self.label, owner.content), Read(self.label, arena, start, end, self.call))
-            return self._under(owner.content, assumed)
+            content = self._under(owner.content, assumed)
+            self.found.reads.setdefault((self.label, content), Read(self.label, arena, start, end, self.call))
+            return content
         if owner is not None:
             return self._havoc(f"{self.label} reads {slot.layout} where {owner.writer} wrote {owner.layout}")
         self.found.torn.append(self._torn(arena, start, end))
@@ -703,5 +702,3 @@ def _told(value: Any) -> str:
 
 def _plain(slot: Any) -> Any:
     return slot.value if isinstance(slot, Plain) else None
-
-

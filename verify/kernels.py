@@ -165,7 +165,9 @@ class _KernelReader(Reader):
             return step
         positions = [p for p, value in enumerate(values) for _ in self._nodes_of(value)]
         operands = [v for value in values for node in self._nodes_of(value) for v in self._operand(node)]
-        written = [p for p, a in enumerate(inner._schema.arguments) if a.alias_info is not None and a.alias_info.is_write]
+        written = [
+            p for p, a in enumerate(inner._schema.arguments) if a.alias_info is not None and a.alias_info.is_write
+        ]
         if isinstance(bases, (list, tuple)):
             written = [next(p for p, value in enumerate(values) if value is base) for base in bases]
         returned = len(step.results) - len(written)
@@ -214,10 +216,7 @@ def _asserts(node: Node) -> bool:
     action = action_of(node)
     overload = overload_of(node.target)
     return (
-        overload is not None
-        and not overload._schema.returns
-        and not action.writes
-        and action.chains == {Chain.ORDERED}
+        overload is not None and not overload._schema.returns and not action.writes and action.chains == {Chain.ORDERED}
     )
 
 

@@ -21,7 +21,19 @@ from copyproof.spec.effects import canonical, effect_of
 from copyproof.spec.graph import graph_of, overload_of
 from copyproof.spec.program import TensorType
 from copyproof.verify.kernels import identity_of
-from copyproof.verify.machine import Call, Delegate, Free, Items, JumpIfFalse, Kernel, Machine, Move, Plain, Slot, Tensor
+from copyproof.verify.machine import (
+    Call,
+    Delegate,
+    Free,
+    Items,
+    JumpIfFalse,
+    Kernel,
+    Machine,
+    Move,
+    Plain,
+    Slot,
+    Tensor,
+)
 from copyproof.verify.serialized import layout_of
 from copyproof.verify.spelling import attribute, raw_bytes
 

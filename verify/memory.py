@@ -7,7 +7,6 @@ from bisect import bisect_left, insort
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
-
 Guard = frozenset[tuple[str, bool]]
 """Conditions, and whether each holds."""
 
@@ -107,7 +106,7 @@ class Arena:
         """Who owned bytes of a range up to `call`, a line for each owner, in the order in which they began."""
         now = self.overlapping(start, end)
         before = [o for o in self.past if o.start < end and start < o.end and not o.content.startswith("torn!")]
-        owners = sorted({*before, *(o for o in now if not o.content.startswith("torn!"))}, key=lambda o: o.since)
+        owners = sorted([*before, *(o for o in now if not o.content.startswith("torn!"))], key=lambda o: o.since)
         width = len(str(max([end, *(o.end for o in owners)])))
         lines = []
         for owner in owners[-_MOST_OWNERS:]:

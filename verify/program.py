@@ -69,7 +69,9 @@ def prove_program(
         faults = sharing(machines)
         verdict = Verdict.REFUTED if faults else Verdict.PROVED
         vacuous = "" if any(machine.buffers for machine in machines.values()) else "no method has a named buffer"
-        shared = Finding(Obligation.SHARED, verdict, 0.0, tuple(faults[:_MOST_SHOWN]), vacuous="" if faults else vacuous)
+        shared = Finding(
+            Obligation.SHARED, verdict, 0.0, tuple(faults[:_MOST_SHOWN]), vacuous="" if faults else vacuous
+        )
         report = replace(report, findings=(*report.findings, shared))
     return replace(report, statistics={**report.statistics, "seconds": round(perf_counter() - started, 4)})
 
@@ -174,7 +176,10 @@ class Meaning:
         return Report(findings, tuple(self._assumed(machine)), statistics)
 
     def _assumed(self, machine: Machine) -> list[str]:
-        assumed = ["each kernel of the runtime computes what its operator means in PyTorch", *self.functional.approximations]
+        assumed = [
+            "each kernel of the runtime computes what its operator means in PyTorch",
+            *self.functional.approximations,
+        ]
         if asserts(self.original):
             assumed.append("assertions and other calls without results may be left out, as the pipeline does")
         if any(isinstance(slot, Tensor) and slot.dynamic for slot in machine.slots):

@@ -15,7 +15,19 @@ from executorch.exir.version import EXECUTORCH_SCHEMA_VERSION
 from copyproof.spec.errors import BadInput, first_line
 from copyproof.spec.program import TensorType
 from copyproof.verify.kernels import named_bytes
-from copyproof.verify.machine import Call, Delegate, Free, Items, JumpIfFalse, Kernel, Machine, Move, Plain, Slot, Tensor
+from copyproof.verify.machine import (
+    Call,
+    Delegate,
+    Free,
+    Items,
+    JumpIfFalse,
+    Kernel,
+    Machine,
+    Move,
+    Plain,
+    Slot,
+    Tensor,
+)
 from copyproof.verify.spelling import delegate_identity
 
 
@@ -195,9 +207,7 @@ class _Reader:
             data = bytes(stored[value.data_buffer_idx].storage)
         size = int(kind.nbytes)
         if len(data) < size:
-            raise BadInput(
-                f"tensor {index} has {len(data)} bytes in the file, expected {size}; lower the model again"
-            )
+            raise BadInput(f"tensor {index} has {len(data)} bytes in the file, expected {size}; lower the model again")
         if not size or order == sorted(order):
             return data[:size]
         physical = torch.frombuffer(bytearray(data[:size]), dtype=dtype).reshape([kind.shape[d] for d in order])

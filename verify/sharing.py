@@ -20,8 +20,8 @@ def sharing(machines: Mapping[str, Machine]) -> list[str]:
             first, home = homes.setdefault(name, (method, span))
             if span != home:
                 faults.append(
-                    f"the state {name!r} lies in {_told(home)} in {first}, and in {_told(span)} in {method}; lower with "
-                    "MemoryPlanningPass(share_mutable_buffers=True)"
+                    f"the state {name!r} lies in {_told(home)} in {first}, and in {_told(span)} in {method}; "
+                    "lower with MemoryPlanningPass(share_mutable_buffers=True)"
                 )
     for name, (first, home) in homes.items():
         if home is None or sum(name in machine.buffers for machine in machines.values()) < 2:

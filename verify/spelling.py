@@ -107,7 +107,9 @@ def content_of(tensor: torch.Tensor) -> str:
     return content_of_bytes(raw_bytes(tensor), str(tensor.dtype).removeprefix("torch."))
 
 
-def delegate_identity(backend: str, specs: Iterable[tuple[str, bytes]], payload: bytes, data: Mapping[str, bytes]) -> str:
+def delegate_identity(
+    backend: str, specs: Iterable[tuple[str, bytes]], payload: bytes, data: Mapping[str, bytes]
+) -> str:
     """The symbol of a delegate: two of the same identity compute the same.
 
     Args:

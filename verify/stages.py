@@ -50,11 +50,22 @@ def prove_lowering(
     """
     config = config or ExecutorchBackendConfig(emit_mutable_buffer_names=True)
     with standing_in(write_back_pass) if write_back_pass is not None else nullcontext():
-        try:
-            lowered = copy_of_edge(edge).to_executorch(deepcopy(config))
-        except Exception as error:  # whatever a pass raises
-            raise BadInput(f"to_executorch fails: {first_line(error)[:200]}; lower the model without the pass") from error
-        return proofs_of(edge, lowered, config, timeout)
+        return proofs_of(edge, lowered_with(edge, config), config, timeout)
+
+
+def lowered_with(edge: Any, config: ExecutorchBackendConfig) -> Any:
+    """What `to_executorch` makes of a copy of a model, an ExecutorchProgramManager.
+
+    Raises:
+        BadInput: a pass, the planner or the emitter fails.
+    """
+    try:
+        return copy_of_edge(edge).to_executorch(deepcopy(config))
+    except Exception as error:  # whatever a pass raises
+        raise BadInput(
+            f"to_executorch fails with this pass and configuration: {first_line(error)[:200]}; "
+            "lower the model with the shipped pass to see whose fault it is"
+        ) from error
 
 
 def proofs_of(edge: Any, lowered: Any, config: Any, timeout: float) -> dict[str, Report]:
@@ -84,9 +95,31 @@ def proofs_of(edge: Any, lowered: Any, config: Any, timeout: float) -> dict[str,
     return reports
 
 
-def _at_fault(
-    edge: Any, lowered: ExportedProgram, config: Any, method: str, timeout: float
-) -> tuple[Stage, list[str]]:
+def stage_of(edge: Any, pte: bytes, method: str, timeout: float) -> str:
+    """The stage that is at fault for a refuted file, where ExecuTorch's own pipeline makes just this file of the model;
+    empty where it does not.
+
+    Args:
+        edge: the model in the Edge dialect.
+        pte: the file.
+        method: the method that is refuted.
+        timeout: seconds for each obligation.
+    """
+    for reinplaced in (False, True):
+        for named in (True, False):
+            config = ExecutorchBackendConfig(run_reinplace_pass=reinplaced, emit_mutable_buffer_names=named)
+            try:
+                lowered = copy_of_edge(edge).to_executorch(deepcopy(config))
+            except Exception:  # this configuration does not take the model, so the file is not of it
+                continue
+            if bytes(lowered.buffer) == pte:
+                report = proofs_of(edge, lowered, config, timeout)[method]
+                how = ", with run_reinplace_pass=True" if reinplaced else ""
+                return f"{report.stage} of the shipped pipeline{how}, which makes just this file"
+    return ""
+
+
+def _at_fault(edge: Any, lowered: ExportedProgram, config: Any, method: str, timeout: float) -> tuple[Stage, list[str]]:
     """The first stage whose result is refuted, and the stages before it whose result is not known."""
     meaning = Meaning(edge.exported_program(method))
     write_back: Callable[[ExportedProgram], Any] = pipeline.insert_write_back_for_buffers_pass
@@ -112,4 +145,3 @@ def _at_fault(
         if verdict is Verdict.UNKNOWN:
             undecided.append(stage.value)
     return Stage.FILE, undecided
-

@@ -105,7 +105,9 @@ def scan_carries_state(m: Any, x: Tensor) -> tuple[Tensor, Tensor]:
     return rows, was
 
 
-@case(WRITTEN_HERE, "two values that a scan carries swap in each round", rounded((3, 2)), {"a": zeros(2), "b": zeros(2)})
+@case(
+    WRITTEN_HERE, "two values that a scan carries swap in each round", rounded((3, 2)), {"a": zeros(2), "b": zeros(2)}
+)
 def scan_swaps_carried(m: Any, x: Tensor) -> Tensor:
     from torch._higher_order_ops.scan import scan
 
