@@ -7,7 +7,6 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-import torch
 from executorch.exir.passes.insert_write_back_for_buffers_pass import insert_write_back_for_buffers_pass
 
 from copyproof.fuzz.compare import differences
@@ -17,14 +16,11 @@ from copyproof.impl import end_placement, reference_pass
 from copyproof.spec.obligations import Obligation, Verdict
 from copyproof.verify import prove_pass
 from copyproof.verify.corpus import CASES, MODELS, Example, find
-from copyproof.verify.corpus.cases import DOES_NOT_REACH, NOT_IN_RUNTIME, PLANNED_WRONG, SHIPPED_WRONG
+from copyproof.verify.corpus.cases import DOES_NOT_REACH, NOT_IN_RUNTIME, PIPELINE_WRONG, SHIPPED_WRONG
 from copyproof.verify.corpus.example import backend_config, calls_of, export
 
 from .known_wrong import after_last_schema_reader
-from .lowering import edge_of, program_of
-
-HALF_PRECISION = {"muse_glimmer": 0.05}
-"""Models that compute in bfloat16: how far their results may be from eager, relative to the largest one."""
+from .lowering import HALF_PRECISION, close, edge_of, program_of
 
 LARGE = {"llama_8_layers", "llama_dynamic", "gemma4_text", "gemma4_31b", "quantised_cache", "qwen3_5", "attention_sink"}
 """Models that take more than a few seconds to lower twice: at night."""
@@ -50,21 +46,15 @@ def in_eager(example: Example) -> list[Call]:
     return run_eager(export(example).module(), calls_of(example))
 
 
-def close(expected: list[Call], actual: list[Call], tolerance: float) -> bool:
-    return all(
-        torch.allclose(a, b, rtol=0.0, atol=tolerance * float(a.abs().max()))
-        for one, other in zip(expected, actual, strict=True)
-        for a, b in zip(one.outputs, other.outputs, strict=True)
-    )
-
-
 @pytest.mark.parametrize("example", RUNNING)
 def test_reference_pass_runs_as_end_placement_bit_for_bit_and_as_eager(example: Example) -> None:
     early, late = in_runtime(example, reference_pass), in_runtime(example, end_placement())
     assert differences(late, early, exact=True) == []
     eager = in_eager(example)
-    if example.name in PLANNED_WRONG:
-        assert differences(eager, early, exact=False), "the planner is right now: take the example out of PLANNED_WRONG"
+    if example.name in PIPELINE_WRONG:
+        assert differences(eager, early, exact=False), (
+            "the pipeline is right now: take the example out of PIPELINE_WRONG"
+        )
     elif example.name in HALF_PRECISION:
         assert close(eager, early, HALF_PRECISION[example.name])
     else:

@@ -114,6 +114,7 @@ class Machine:
         arenas: the size in bytes of each.
         buffers: the slots of mutable buffers, by qualified name.
         unnamed: why buffers that are not in `buffers` are missing there.
+        astray: buffers whose first contents the runtime cannot find, in sentences.
     """
 
     slots: list[Slot]
@@ -124,3 +125,4 @@ class Machine:
     arenas: list[int]
     buffers: dict[str, int] = field(default_factory=dict)
     unnamed: str = ""
+    astray: list[str] = field(default_factory=list)

@@ -112,10 +112,14 @@ class Meaning:
         self.names = {
             s.arg.name: s.target or "" for s in original.graph_signature.input_specs if s.kind is InputKind.BUFFER
         }
+        self.parameters = {
+            s.arg.name: s.target or "" for s in original.graph_signature.input_specs if s.kind is InputKind.PARAMETER
+        }
+        held = {**self.names, **self.parameters}
         self.states = {
-            self.names[item.name]: State(position, int(item.type.nbytes), item.type.dtype)
+            held[item.name]: State(position, int(item.type.nbytes), item.type.dtype)
             for position, item in enumerate(self.program.inputs)
-            if item.name in self.news and item.name in self.names and item.type is not None
+            if item.name in self.news and item.name in held and item.type is not None
         }
 
     def same_as(self, other: ExportedProgram, timeout: float) -> Verdict:
@@ -200,7 +204,11 @@ class Meaning:
                 continue
             found = execution.outputs[position] if position < len(execution.outputs) else f"missing!{position}"
             position += 1
-            if item.target is not None:
+            if item.target in self.parameters:
+                name = self.parameters[item.target]
+                found = execution.final.get(name, f"missing!{name}")
+                state.append((f"parameter {name!r}", self.news[item.target], found))
+            elif item.target is not None:
                 state.append((f"user input {item.target!r}", self.news[item.target], found))
             else:
                 what = f"output {index} ({item.node_name})" if item.node_name else f"output {index}"
@@ -244,8 +252,8 @@ class Meaning:
                     f"buffer {name!r} starts at {start} in the file, and not so in the model; "
                     f"lower with InitializedMutableBufferPass([{name!r}])"
                 )
-        finding = judge.none(Obligation.INIT, faults)
-        if finding.verdict is not Verdict.REFUTED:
+        finding = judge.none(Obligation.INIT, [*machine.astray, *faults])
+        if machine.astray or finding.verdict is not Verdict.REFUTED:
             return finding
         seen = seen_from_another_start(self.original, starts)
         if seen.differs or not seen.ran:

@@ -98,6 +98,7 @@ class _Reader:
         self.plan = plan
         self.values = [value.val for value in plan.values]
         self.slots: list[Slot] = []
+        self.astray: list[str] = []
 
     def machine(self, states: Mapping[str, State]) -> Machine:
         self.slots = [self._slot(index, value) for index, value in enumerate(self.values)]
@@ -113,6 +114,7 @@ class _Reader:
             [self._index(i) for i in self.plan.outputs],
             [int(size) for size in self.plan.non_const_buffer_sizes],
             unnamed="it cannot be told apart from others; lower with emit_mutable_buffer_names=True",
+            astray=self.astray,
         )
         for index, slot in enumerate(self.slots):
             if isinstance(slot, Tensor) and slot.place is not None:
@@ -199,6 +201,12 @@ class _Reader:
             return None
         else:
             stored = self.file.mutable if value.allocation_info is not None else self.file.program.constant_buffer
+            if value.data_buffer_idx >= len(stored) and value.allocation_info is not None:
+                self.astray.append(
+                    f"the first contents of buffer {extra.fully_qualified_name if extra else index!r} are entry "
+                    f"{value.data_buffer_idx} of the mutable data, which has {len(stored)}; the runtime refuses that"
+                )
+                return None
             if value.data_buffer_idx >= len(stored):
                 raise BadInput(
                     f"the contents of tensor {index} are not in the .pte file (buffer {value.data_buffer_idx} of "

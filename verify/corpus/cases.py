@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from copyproof.spec.pipeline import Stage
+
 from . import alias_cases, branch_cases, copy_cases
 from .example import Example
 
@@ -52,7 +54,11 @@ SHIPPED_WRONG: dict[str, str] = {
 }
 """Examples that the shipped pass gives wrong results in the runtime, with the reason."""
 
-PLANNED_WRONG: dict[str, str] = {
-    "cond_two_alive": "the memory planner lays the second branch's insides over the first one's result",
+PIPELINE_WRONG: dict[str, tuple[Stage, str]] = {
+    "cond_two_alive": (Stage.PLAN, "the planner lays the second branch's insides over the first one's result"),
+    "init_like_a_constant": (
+        Stage.FILE,
+        "a named buffer that starts like a constant is given the constant's index among the first contents of buffers",
+    ),
 }
-"""Cases whose results in the runtime are wrong whatever the write-back pass does, with the reason."""
+"""Cases whose results in the runtime are wrong whatever the write-back pass does: the stage at fault, the reason."""

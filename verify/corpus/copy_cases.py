@@ -206,6 +206,19 @@ def init_nonzero_with_pass(m: Any, x: Tensor) -> Tensor:
     return result
 
 
+@case(
+    WRITTEN_HERE,
+    "buffer that starts like a constant of the model",
+    rounded((3,)),
+    {"k": torch.full((3,), 2.0), "a": torch.full((3,), 1.0), "b": torch.full((3,), 2.0)},
+    initialised=("a", "b"),
+)
+def init_like_a_constant(m: Any, x: Tensor) -> tuple[Tensor, Tensor]:
+    m.a.add_(x)
+    m.b.add_(m.k)
+    return m.a * 1.0, m.b * x
+
+
 class _Normalised(nn.Module):
     def __init__(self) -> None:
         super().__init__()

@@ -43,6 +43,7 @@ class Example:
         check_ir: whether `to_edge` checks the Edge dialect's rules.
         partition: whether `to_edge` delegates what XNNPACK can run to it.
         initialised: names of the mutated buffers that keep their initial contents; all others are zeroed.
+        named: whether the file names its mutable buffers.
         slow: takes minutes rather than seconds.
         imports: modules that register the custom operators, imported before export and before running.
     """
@@ -58,6 +59,7 @@ class Example:
     check_ir: bool = True
     partition: bool = False
     initialised: tuple[str, ...] = ()
+    named: bool = True
     slow: bool = False
     imports: tuple[str, ...] = ()
 
@@ -112,14 +114,15 @@ def to_edge(exported: ExportedProgram, example: Example) -> EdgeProgramManager:
 
 
 def backend_config(example: Example) -> ExecutorchBackendConfig:
-    """The configuration that lowers `example`: named mutable buffers, and the initial state it asks for."""
+    """The configuration that lowers `example`: named mutable buffers, if it has them named, and the initial state it
+    asks for."""
     from executorch.exir import ExecutorchBackendConfig
     from executorch.exir.passes.init_mutable_pass import InitializedMutableBufferPass
 
     # The pass looks for the placeholder's name, which torch.export derives from the buffer's in this way.
     placeholders = ["b_" + re.sub(r"\W", "_", name).lower() for name in example.initialised]
     passes = [InitializedMutableBufferPass(placeholders)] if placeholders else []
-    return ExecutorchBackendConfig(passes=passes, emit_mutable_buffer_names=True)
+    return ExecutorchBackendConfig(passes=passes, emit_mutable_buffer_names=example.named)
 
 
 def _built(example: Example) -> tuple[torch.nn.Module, Calls]:
