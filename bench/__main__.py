@@ -45,6 +45,7 @@ _COLUMNS = (
     "verdict",
     "to_executorch s",
     ".pte proof s",
+    ".pte proof / to_executorch",
     ".pte verdict",
 )
 
@@ -100,6 +101,7 @@ def _measured(example: Example) -> list[str]:
         report.strict_verdict.value,
         f"{lowering_seconds:.1f}",
         f"{file_seconds:.2f}",
+        f"{file_seconds / lowering_seconds:.1%}",
         file_report.verdict.value,
     ]
 

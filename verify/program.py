@@ -62,11 +62,12 @@ def prove_program(
     """
     started = perf_counter()
     file = File(pte, data)
-    meaning = Meaning(original)
+    named = frozenset(file.machine(method, {}).buffers)
+    meaning = Meaning(original, kept=named)
     report = meaning.report(file.machine(method, meaning.states), timeout, keep_queries)
     if len(file.plans) > 1:
         machines = {name: file.machine(name, {}) for name in file.plans}
-        faults = sharing(machines)
+        faults = sharing(machines, method, set(meaning.names.values()))
         verdict = Verdict.REFUTED if faults else Verdict.PROVED
         vacuous = "" if any(machine.buffers for machine in machines.values()) else "no method has a named buffer"
         shared = Finding(
@@ -98,15 +99,17 @@ class Meaning:
     Args:
         original: the program.
         prefix: begins the names of what it defines.
+        kept: qualified names of buffers that are state though this program leaves them as they are, since another
+            method of the same file may change them.
 
     Raises:
         BadInput: it is no program that has such a meaning.
     """
 
-    def __init__(self, original: ExportedProgram, prefix: str = "F") -> None:
+    def __init__(self, original: ExportedProgram, prefix: str = "F", kept: frozenset[str] = frozenset()) -> None:
         self.original = original
         self.program: Program = kernel_program_of(original)
-        self.functional: Trace = evaluate(self.program, prefix, _contents(original))
+        self.functional: Trace = evaluate(self.program, prefix, _contents(original, kept))
         self.news = assigned(self.program, self.functional)
         self.users = [item for item in self.program.inputs if item.role is Role.USER_INPUT]
         self.names = {
@@ -119,7 +122,8 @@ class Meaning:
         self.states = {
             held[item.name]: State(position, int(item.type.nbytes), item.type.dtype)
             for position, item in enumerate(self.program.inputs)
-            if item.name in self.news and item.name in held and item.type is not None
+            if item.name in held and item.type is not None
+            if item.name in self.news or held[item.name] in kept
         }
 
     def same_as(self, other: ExportedProgram, timeout: float) -> Verdict:
@@ -194,7 +198,9 @@ class Meaning:
         self, execution: Execution
     ) -> tuple[list[tuple[str, Content, Content]], list[tuple[str, Content, Content]]]:
         """What each target and each output should hold, and what it does hold."""
-        state, output = [], []
+        kept = [name for item, name in self.names.items() if name in self.states and item not in self.news]
+        state = [(f"buffer {name!r}", f"state!{name}", execution.final.get(name, f"missing!{name}")) for name in kept]
+        output = []
         position = 0
         for index, item in enumerate(self.program.outputs):
             if item.target in self.names:
@@ -304,7 +310,7 @@ class _Judge:
         return Finding(obligation, verdict, answer.seconds, reasons, tuple(shown[:1]))
 
 
-def _contents(original: ExportedProgram) -> dict[str, Content]:
+def _contents(original: ExportedProgram, kept: frozenset[str]) -> dict[str, Content]:
     """What each input holds at the start of a call, by placeholder name: constants by their bytes, as in the file."""
     signature = original.graph_signature
     mutated = set(signature.buffers_to_mutate.values())
@@ -313,7 +319,7 @@ def _contents(original: ExportedProgram) -> dict[str, Content]:
         name = getattr(spec.arg, "name", "")
         if spec.kind is InputKind.USER_INPUT:
             found[name] = f"in!{name}"
-        elif spec.kind is InputKind.BUFFER and spec.target in mutated:
+        elif spec.kind is InputKind.BUFFER and (spec.target in mutated or spec.target in kept):
             found[name] = f"state!{spec.target}"
         else:
             value = original.state_dict.get(spec.target or "", original.constants.get(spec.target or ""))

@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from copyproof.verify.machine import Machine, Tensor
 
 
-def sharing(machines: Mapping[str, Machine]) -> list[str]:
+def sharing(machines: Mapping[str, Machine], method: str, buffers: Collection[str]) -> list[str]:
     """What is wrong with the state that methods share, in sentences.
 
     Args:
         machines: the methods of a file, by name; buffers of the same qualified name are the same state.
+        method: one of them.
+        buffers: the qualified names of the buffers that the model has in this method.
     """
-    faults = []
+    faults = [
+        f"the state {name!r} of {other} is a constant in {method}; "
+        "lower with MemoryPlanningPass(share_mutable_buffers=True)"
+        for other, machine in machines.items()
+        for name in machine.buffers
+        if name in buffers and name not in machines[method].buffers
+    ]
     homes: dict[str, tuple[str, tuple[int, int, int] | None]] = {}
     for method, machine in machines.items():
         for name, span in _states(machine).items():

@@ -19,7 +19,7 @@ from executorch.exir.program import _program as pipeline
 from torch.export import ExportedProgram
 
 from copyproof.spec.errors import BadInput, first_line
-from copyproof.spec.obligations import Verdict
+from copyproof.spec.obligations import Obligation, Verdict
 from copyproof.spec.pipeline import Stage, at_write_back, copy_of, copy_of_edge, standing_in
 from copyproof.verify.lowered import Unmodelled, machine_of
 from copyproof.verify.program import Meaning, external_data, prove_program
@@ -88,7 +88,10 @@ def proofs_of(edge: Any, lowered: Any, config: Any, timeout: float) -> dict[str,
         original = edge.exported_program(method)
         report = prove_program(original, pte, method=method, data=data, timeout=timeout)
         if report.verdict is Verdict.REFUTED:
-            found, undecided = _at_fault(edge, lowered.exported_program(method), config, method, timeout)
+            refuted = {f.obligation for f in report.findings if f.verdict is Verdict.REFUTED}
+            found, undecided = Stage.PLAN, []
+            if refuted != {Obligation.SHARED}:
+                found, undecided = _at_fault(edge, lowered.exported_program(method), config, method, timeout)
             doubt = f" ({', '.join(undecided)} could not be decided)" if undecided else ""
             report = replace(report, stage=f"{found.value}{doubt}")
         reports[method] = report
