@@ -14,13 +14,20 @@ _CORPUS_TESTS = Path(__file__).parent.parent / "verify"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Adds `--pass`."""
-    parser.getgroup("copyproof").addoption(
+    """Adds `--pass` and `--through`."""
+    group = parser.getgroup("copyproof")
+    group.addoption(
         "--pass",
         dest="write_back_pass",
         metavar="PKG.MOD:FN",
         default=None,
         help="the write-back pass to prove on copyproof's corpus (default: the reference pass, quality included)",
+    )
+    group.addoption(
+        "--through",
+        choices=["executorch"],
+        default=None,
+        help="lower each program of the corpus with the pass through the whole pipeline, and prove the .pte file",
     )
 
 

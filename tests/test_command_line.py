@@ -176,7 +176,7 @@ def test_archive_that_holds_something_else_is_one_sentence(tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("name", "expected"),
     [
-        ("nowhere", "not of the form pkg.mod:fn"),
+        ("nowhere", "not of the form pkg.mod:name"),
         ("nowhere:fn", "cannot be imported"),
         ("copyproof.impl:nothing", "cannot be imported"),
         ("copyproof.spec.rule:REFERENCE", "expected a callable"),

@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
-from click.testing import CliRunner
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from copyproof.command.main import main
 from copyproof.fuzz.execution import lower, mutated_inputs
 from copyproof.fuzz.runtime import RuntimeFailure, run_program
 from copyproof.impl import reference_pass
@@ -21,7 +17,7 @@ from copyproof.spec.pipeline import copy_of_edge, standing_in
 from copyproof.verify import BadInput
 from copyproof.verify.corpus import CASES, Example, find
 from copyproof.verify.corpus.cases import DOES_NOT_REACH, NOT_IN_RUNTIME
-from copyproof.verify.corpus.example import backend_config, calls_of, export
+from copyproof.verify.corpus.example import backend_config, calls_of
 from copyproof.verify.guard import Refuted, guarded
 from copyproof.verify.memory import Arena
 from copyproof.verify.program import prove_program
@@ -131,20 +127,6 @@ def test_other_number_of_inputs_or_another_method_is_bad_input() -> None:
         prove_program(program_of(find("swap_pair")), pte, method="generate")
 
 
-def test_command_line_proves_a_file_against_its_model(tmp_path: Path) -> None:
-    model, good, bad = (tmp_path / name for name in ("model.pt2", "good.pte", "bad.pte"))
-    torch.export.save(export(find("swap_pair")), str(model))
-    good.write_bytes(file_through(find("swap_pair"), "reference"))
-    bad.write_bytes(file_through(find("swap_pair"), "shipped"))
-    run = CliRunner()
-    assert run.invoke(main, ["prove", str(model), str(good)]).exit_code == 0
-    refuted = run.invoke(main, ["prove", str(model), str(bad)])
-    assert refuted.exit_code == 1
-    assert "should come from the old contents of 'q'" in refuted.stdout
-    bad.write_bytes(b"not a program")
-    assert run.invoke(main, ["prove", str(model), str(bad)]).exit_code == 2
-
-
 def test_write_over_a_part_tears_what_owned_the_bytes() -> None:
     arena = Arena(64)
     arena.write(0, 16, "a", "float32", "one")
@@ -185,11 +167,3 @@ PROVED_MODELS = ["custom_cache", "ring_cache", "streaming_wavenet", "delay_line"
 def test_reference_placement_is_proved_down_to_the_file(name: str) -> None:
     report = prove_program(program_of(find(name)), file_through(find(name), "reference"))
     assert report.verdict is Verdict.PROVED, report
-
-
-@pytest.mark.slow
-def test_sizes_that_are_not_fixed_are_unknown_with_the_reason() -> None:
-    example = find("llama_dynamic")
-    report = prove_program(program_of(example), file_through(example, "reference"))
-    assert report.verdict is Verdict.UNKNOWN, report
-    assert "of the model has no like in the file" in report[Obligation.STATE].reasons[0]

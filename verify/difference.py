@@ -100,19 +100,16 @@ class Differences:
 
     def _conflict(self, reader: str, expected: Content, found: Content) -> Conflict | None:
         """The triple behind a stale read: the bytes that it saw, who wrote them last, and who should have."""
-        read = self.execution.reads.get((reader or "the output", found)) or self.execution.reads.get(
-            (reader or "the next call", found)
-        )
+        labels = [reader] if reader else ["the output", "the next call"]
+        seen = self.alike.get(found, found)
+        read = next((r for r in self.execution.reads if r.label in labels and seen in self._ways(r.content)), None)
         if read is None:
             return None
         memory = self.execution.arenas[read.arena]
         wanted = self.alike.get(expected, expected)
-        before = [
-            o
-            for o in memory.past
-            if o.start < read.end and read.start < o.end and self.alike.get(o.content, o.content) == wanted
-        ]
-        over = [o for o in [*memory.past, *memory.owned] if o.content == found and o.start == read.start]
+        near = [o for o in [*memory.past, *memory.owned] if o.start < read.end and read.start < o.end]
+        before = [o for o in near if o.until is not None and wanted in self._ways(o.content)]
+        over = [o for o in near if o.start == read.start and seen in self._ways(o.content)]
         if not before or not over:
             return None
         conflict = Conflict(
@@ -124,6 +121,17 @@ class Differences:
             tuple(memory.picture(read.start, read.end, read.call)),
         )
         return replace(self.renamed(conflict), right=self.named(conflict.right))
+
+    def _ways(self, content: Content) -> set[Content]:
+        """What a content may be, by the branches that were taken, as the model names it."""
+        found, frontier = set(), [content]
+        while frontier:
+            one = frontier.pop()
+            definition = self.definitions.get(one)
+            if definition is not None and definition.symbol == SELECT:
+                frontier.extend(definition.operands[1:])
+            found.add(self.alike.get(one, one))
+        return found
 
     def _strange(self, left: Definition | None, right: Definition | None) -> str:
         """How one side spells an operator as the other never does; empty where both know both."""

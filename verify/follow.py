@@ -35,9 +35,10 @@ _NUMBERS: Mapping[str, Callable[..., Any]] = {
 
 @dataclass(frozen=True)
 class Read:
-    """Call `call` saw `content` in bytes of an arena, as operand `operand`."""
+    """Call `call` saw `content` in bytes of an arena."""
 
     label: str
+    content: Content
     arena: int
     start: int
     end: int
@@ -58,7 +59,7 @@ class Execution:
         plan: what is wrong with the memory plan, in sentences.
         torn: reads of bytes that something else was written over.
         labels: which call defined a content.
-        reads: where each call saw a content, by label and content.
+        reads: where each call saw what.
         arenas: the arenas after the last call.
         lost: why what happened from some call on is not known; empty where all is.
         calls: how many calls were followed.
@@ -74,7 +75,7 @@ class Execution:
     plan: list[str] = field(default_factory=list)
     torn: list[Conflict] = field(default_factory=list)
     labels: dict[Content, str] = field(default_factory=dict)
-    reads: dict[tuple[str, Content], Read] = field(default_factory=dict)
+    reads: list[Read] = field(default_factory=list)
     arenas: list[Arena] = field(default_factory=list)
     lost: str = ""
     calls: int = 0
@@ -558,7 +559,7 @@ class _Follower:
         owner = self.state.arenas[arena].read(start, end, assumed)
         if owner is not None and owner.layout == slot.layout:
             content = self._under(owner.content, assumed)
-            self.found.reads.setdefault((self.label, content), Read(self.label, arena, start, end, self.call))
+            self.found.reads.append(Read(self.label, content, arena, start, end, self.call))
             return content
         if owner is not None:
             return self._havoc(f"{self.label} reads {slot.layout} where {owner.writer} wrote {owner.layout}")

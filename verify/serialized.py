@@ -247,9 +247,10 @@ class _Reader:
             return JumpIfFalse(self._index(call.cond_value_index), call.destination_instruction)
         if isinstance(call, schema.FreeCall):
             return Free()
+        kind = "of no kind" if call is None else f"a {type(call).__name__}"
         raise BadInput(
-            f"instruction {number} of the .pte file is a {type(call).__name__}, which ExecuTorch {_version()} has not; "
-            "install the executorch that wrote the file, or lower the model again"
+            f"instruction {number} of the .pte file is {kind} that ExecuTorch {_version()} has; install the executorch "
+            "that wrote the file, or lower the model again"
         )
 
     @staticmethod
