@@ -212,6 +212,11 @@ def reads_contents(name: str) -> bool:
     return family(name) not in _SHAPE_ONLY
 
 
+def only_asserts(name: str) -> bool:
+    """Whether the operator of this canonical name only checks something, and computes nothing."""
+    return family(name) in _ASSERTIONS and family(name) != "aten._print"
+
+
 def uninitialised(name: str) -> bool:
     """Whether the operator of this canonical name returns whatever the memory held: no two calls need agree."""
     return family(name) in _UNINITIALISED

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 
 from copyproof.spec.effects import Chain, Contents, Effect, canonical, effect_of, same_order
-from copyproof.spec.errors import BadInput
+from copyproof.spec.errors import BadInput, first_line
 from copyproof.spec.runtime_kernels import refused
 from copyproof.verify.evaluate import SELECT, Content, Definition, copied, copied_row
 from copyproof.verify.kernels import REFUSED, VIEW, spell_number, spell_values
@@ -25,10 +25,9 @@ from copyproof.verify.memory import Arena, Guard
 from copyproof.verify.spelling import content_of_bytes
 from copyproof.verify.verdicts import Conflict
 
-_ALIGNMENT = 16
-_MOST_CALLS = 200_000
+_MOST_CALLS = 50_000
 _NUMBERS: Mapping[str, Callable[..., Any]] = {
-    name: getattr(operator, name) for name in ("add", "sub", "mul", "floordiv", "mod", "eq", "lt", "le", "gt", "ge")
+    name: getattr(operator, name) for name in ("add", "sub", "mul", "eq", "lt", "le", "gt", "ge")
 }
 """What `executorch_prim` calls compute of fixed numbers."""
 
@@ -54,10 +53,13 @@ class Execution:
         outputs: what each output holds after the last call.
         final: what each mutable buffer holds after the last call, by name.
         input_types, output_types: `float32[2,3]` or `number`, one by one.
+        input_layouts: how each input lies in memory; empty for a number.
         unknown: contents about which nothing is known, with the reason.
         tokens: the last token of each chain of effects.
         plan: what is wrong with the memory plan, in sentences.
         torn: reads of bytes that something else was written over.
+        frame: what was written that should not be: what it is, what it held, and what it holds.
+        given: what each input holds after the last call, where its memory is the caller's; else None.
         labels: which call defined a content.
         reads: where each call saw what.
         arenas: the arenas after the last call.
@@ -69,11 +71,14 @@ class Execution:
     outputs: list[Content] = field(default_factory=list)
     output_types: list[str] = field(default_factory=list)
     input_types: list[str] = field(default_factory=list)
+    input_layouts: list[str] = field(default_factory=list)
     final: dict[str, Content] = field(default_factory=dict)
     unknown: dict[Content, str] = field(default_factory=dict)
     tokens: dict[Chain, Content] = field(default_factory=lambda: {chain: f"in!{chain.name}" for chain in Chain})
     plan: list[str] = field(default_factory=list)
     torn: list[Conflict] = field(default_factory=list)
+    frame: list[tuple[str, Content, Content]] = field(default_factory=list)
+    given: list[Content | None] = field(default_factory=list)
     labels: dict[Content, str] = field(default_factory=dict)
     reads: list[Read] = field(default_factory=list)
     arenas: list[Arena] = field(default_factory=list)
@@ -91,9 +96,14 @@ def follow(machine: Machine, inputs: list[str], states: list[str], delegates: Ma
         delegates: how many operands each delegate of the model has, by identity.
 
     Raises:
-        BadInput: the machine is damaged: it names slots or bytes that are not there.
+        BadInput: the machine is damaged: its calls do not fit their arguments.
     """
-    return _Follower(machine, inputs, states, delegates).run()
+    try:
+        return _Follower(machine, inputs, states, delegates).run()
+    except BadInput:
+        raise
+    except (ArithmeticError, AssertionError, AttributeError, LookupError, RecursionError, TypeError, ValueError) as e:
+        raise BadInput(f"the program is damaged ({first_line(e)[:120]}); lower the model again") from e
 
 
 class _Lost(Exception):
@@ -161,6 +171,10 @@ class _Follower:
         self.call = -1
         self.label = ""
         self.computed, self.renamed = _assigned(machine)
+        self.viewed = {
+            call.slots[-1] for call in machine.calls if isinstance(call, Kernel) and call.name.endswith("::et_view")
+        }
+        self.moved = {i for call in machine.calls if isinstance(call, Move) for i in (call.source, call.into)}
 
     def run(self) -> Execution:
         found = self.found
@@ -168,14 +182,18 @@ class _Follower:
             self._place(index, f"state!{name}", f"buffer {name}")
         self._check_plan()
         found.input_types = [_spelled(self._type_of(index)) for index in self.machine.inputs]
+        found.input_layouts = [getattr(self._type_of(index), "layout", "") for index in self.machine.inputs]
         found.output_types = [_spelled(self._type_of(index)) for index in self.machine.outputs]
         for index, name in zip(self.machine.inputs, self.inputs, strict=True):
             slot = self.slots[index]
             if isinstance(slot, Tensor):
+                if slot.constant:
+                    found.plan.append(f"input tensor {index} is a constant of the file")
                 self._place(index, name, f"input {name.removeprefix('in!')}")
             else:
                 self.state.numbers[index] = name
         try:
+            self._require_own_names()
             self._run(0, len(self.machine.calls))
             self.call, self.label = len(self.machine.calls), "the output"
             found.outputs = [self._output(index) for index in self.machine.outputs]
@@ -191,6 +209,7 @@ class _Follower:
             if name not in self.machine.buffers:
                 reason = self.machine.unnamed or "it is not in the file"
                 found.final[name] = self._havoc(f"buffer {name!r} cannot be found: {reason}")
+        found.given = [self.state.unplanned.get(index) for index in self.machine.inputs]
         found.arenas = self.state.arenas
         found.tokens = self.state.tokens
         return found
@@ -200,11 +219,31 @@ class _Follower:
         assert isinstance(slot, Tensor)
         if slot.constant:
             return
-        if slot.place is None:
+        if not _lies_in_an_arena(slot):
             self.state.unplanned[index] = content
             return
         arena, start, end = slot.span
-        self.state.arenas[arena].write(start, end, content, slot.layout, writer)
+        self.state.arenas[arena].write(start, end, content, _held_as(slot, index), writer)
+
+    def _require_own_names(self) -> None:
+        """Gives up where a call makes a name of another tensor of what the caller, or the next call, looks at: those
+        find it by its own memory."""
+        outside = {*self.machine.inputs, *self.machine.buffers.values()}
+        for index in sorted(self.renamed):
+            slot = self.slots[index]
+            if index in outside or (isinstance(slot, Tensor) and slot.constant):
+                raise _Lost(f"a call makes tensor {index}, an input, state or constant, a name of another tensor")
+            if index in self.viewed and index in self.moved:
+                raise _Lost(f"tensor {index} is moved, and a view, which has no model")
+            if index in self.machine.outputs and isinstance(slot, Tensor) and slot.place is None:
+                self.found.plan.append(
+                    f"output tensor {index} is the caller's memory, and a branch makes it a name of another tensor, "
+                    "which the next call then takes for the caller's; lower with alloc_graph_output=True"
+                )
+        for name, index in self.machine.buffers.items():
+            slot = self.slots[index]
+            if isinstance(slot, Tensor) and slot.place is None and not slot.constant:
+                raise _Lost(f"buffer {name!r} has no memory in the plan: whoever loads the file must give it some")
 
     def _check_plan(self) -> None:
         """Bounds, alignment, and that no state lies in bytes of something else."""
@@ -217,11 +256,13 @@ class _Follower:
             if not isinstance(slot, Tensor) or slot.place is None:
                 continue
             arena, start, end = slot.span
-            if start % _ALIGNMENT:
-                self.found.plan.append(f"tensor {index} starts at byte {start} of arena {arena}, not a multiple of 16")
+            size = slot.type.itemsize
+            if start % size:
+                self.found.plan.append(f"tensor {index} starts at byte {start} of arena {arena}, no multiple of {size}")
+            loaded = slot.held is not None and index not in self.machine.buffers.values()
             for name, (other, low, high) in states.items():
                 shares = arena == other and start < high and low < end
-                if shares and (start, end) != (low, high) and slot.name != name:
+                if shares and (loaded or ((start, end) != (low, high) and slot.name != name)):
                     self.found.plan.append(f"tensor {index} lies in bytes of the state {name!r}")
 
     def _run(self, at: int, end: int) -> None:
@@ -242,7 +283,7 @@ class _Follower:
             elif isinstance(call, Move):
                 self._move(call.source, call.into)
             else:
-                assert isinstance(call, Free)
+                self._free(call)
             at += 1
         if at != end:
             raise _Lost(f"call {at - 1} jumps out of the branch that it is in, which has no model")
@@ -260,13 +301,16 @@ class _Follower:
         last = self.machine.calls[jump.to - 1]
         over = jump.to
         ends = jump.to
-        if isinstance(last, JumpIfFalse) and jump.to - 1 > at and self._condition(last.condition) is False:
+        closing = isinstance(last, JumpIfFalse) and jump.to - 1 > at and self._condition(last.condition) is False
+        if isinstance(last, JumpIfFalse) and closing:
             over, ends = last.to, jump.to - 1
         if not jump.to <= over <= end:
             raise _Lost(f"call {at} jumps in a way that has no model")
         before = self.state
         self.state = before.copy()
         self._run(at + 1, ends)
+        if isinstance(last, JumpIfFalse) and closing and self._condition(last.condition) is not False:
+            raise _Lost(f"the branch at call {at} changes how it ends")
         then, self.state = self.state, before.copy()
         self._run(jump.to, over)
         self.label = f"the branch at {self.machine.labels[at]}"
@@ -291,9 +335,9 @@ class _Follower:
             numbers[i] = either(a, b) if a and b else self._havoc(f"number {i} is set in one branch alone")
         fixed = {i: v for i, v in then.fixed.items() if i in other.fixed and repr(other.fixed[i]) == repr(v)}
         named: dict[int, _Named] = {}
-        for i in {*then.named, *other.named}:
-            a, b = then.named.get(i, i), other.named.get(i, i)
-            named[i] = a if a == b else _Either(condition, a, b)
+        for i in {*then.named} & {*other.named}:
+            first, second = then.named[i], other.named[i]
+            named[i] = first if first == second else _Either(condition, first, second)
         return _State(
             [a.merged(b, condition, either) for a, b in zip(then.arenas, other.arenas, strict=True)],
             {i: either(then.unplanned[i], other.unplanned[i]) for i in then.unplanned if i in other.unplanned},
@@ -309,10 +353,16 @@ class _Follower:
             return f"number!{state.fixed[index]!r}"
         return state.numbers.get(index, "")
 
+    def _free(self, call: Free) -> None:
+        slot = self.slots[call.slot] if call.slot is not None else None
+        if isinstance(slot, Tensor) and (slot.place is not None or slot.constant or call.slot in self.machine.inputs):
+            raise _Lost(f"{self.label} frees tensor {call.slot}, whose memory is not its own")
+
     def _move(self, source: int, into: int) -> None:
-        if isinstance(self.slots[source], Tensor) and isinstance(self.slots[into], Tensor):
-            a, b = self.slots[source], self.slots[into]
-            assert isinstance(a, Tensor) and isinstance(b, Tensor)
+        a, b = self.slots[source], self.slots[into]
+        if isinstance(a, Items) or type(a) is not type(b):
+            raise _Lost(f"{self.label} moves a list, or between kinds, which has no model")
+        if isinstance(a, Tensor) and isinstance(b, Tensor):
             if (a.type.spelled, a.layout, a.dynamic) != (b.type.spelled, b.layout, b.dynamic):
                 raise _Lost(f"call {self.call} moves {a.type.spelled} to where {b.type.spelled} is expected")
             self.state.named[into] = self._named(source)
@@ -328,6 +378,8 @@ class _Follower:
         self.state.numbers[index] = content
 
     def _set_fixed(self, index: int, value: Any) -> None:
+        if isinstance(value, int) and abs(value) >= 2**63:
+            raise _Lost(f"{self.label} computes a number that does not fit into 64 bits")
         self.state.numbers.pop(index, None)
         self.state.fixed[index] = value
 
@@ -363,6 +415,9 @@ class _Follower:
     def _operator(self, call: Kernel, overload: Any, effect: Effect) -> None:
         arguments = overload._schema.arguments
         given = call.slots[: len(arguments)]
+        for slot, argument in zip(given, arguments, strict=True):
+            if str(argument.type) == "Tensor" and not isinstance(self.slots[slot], Tensor):
+                raise BadInput(f"{self.label} has no tensor for its argument {argument.name}; lower the model again")
         operands = [
             (position, index)
             for position, slot in enumerate(given)
@@ -379,8 +434,11 @@ class _Follower:
         if effect.chain is not None:
             contents.append(self.state.tokens[effect.chain])
             self.state.tokens[effect.chain] = self._define(f"{signature}!{effect.chain.name}", contents)
-        if not effect.writes and len(call.slots) > len(arguments):
-            self._set_number(call.slots[len(arguments)], self._define(f"{signature}#0", contents))
+        returned = call.slots[len(arguments)] if len(call.slots) > len(arguments) else None
+        if not effect.writes and isinstance(returned, int) and not isinstance(self.slots[returned], Plain):
+            raise _Lost(f"{self.label} returns a tensor of its own, which has no model")
+        if not effect.writes and returned is not None:
+            self._set_number(returned, self._define(f"{signature}#0", contents))
         name = canonical(overload)
         refusal = refused(name, [t.type if t else None for t in types], [self._attribute(i) for i in given])
         outs = [p for p, argument in enumerate(arguments) if argument.is_out]
@@ -422,6 +480,10 @@ class _Follower:
     def _require_apart(self, read: list[int], written: list[int], pointwise: bool) -> None:
         """Notes where a call writes bytes that it still reads: a kernel may write before it has read all, unless it
         goes element by element over just the same bytes."""
+        spans = [span for index in dict.fromkeys(written) for span in self._spans(self._named(index))]
+        for i, (arena, start, end) in enumerate(spans):
+            if any(a == arena and low < end and start < high for a, low, high in spans[:i]):
+                self.found.plan.append(f"{self.label} writes two results into bytes {start} to {end} of arena {arena}")
         for index in written:
             into = self._spans(self._named(index))
             for other in read:
@@ -446,7 +508,8 @@ class _Follower:
         if isinstance(named, _Either):
             return self._spans(named.then) + self._spans(named.other)
         slot = self.slots[named]
-        return [slot.span] if isinstance(slot, Tensor) and slot.place is not None else []
+        assert isinstance(slot, Tensor)
+        return [slot.span] if _lies_in_an_arena(slot) else [(-1 - named, 0, int(slot.type.nbytes))]
 
     def _delegate(self, call: Delegate) -> None:
         count = self.delegates.get(call.identity)
@@ -478,6 +541,8 @@ class _Follower:
         of, into = self._type_of(base), self._type_of(out)
         if of is None or into is None or of.type.dtype != into.type.dtype or _unusual(of) or _unusual(into):
             raise _Lost(f"{self.label} makes a view that has no model")
+        if not of.dynamic and not into.dynamic and of.type.nbytes != into.type.nbytes:
+            raise BadInput(f"{self.label} makes a view of another size; lower the model again")
         symbol, _ = spell_values(VIEW, [..., self._attribute(sizes)])
         numbers = tuple(self._read(index) for index in self._leaves(sizes))
         self.state.named[out] = _View(self._named(base), out, f"{symbol}->{into.type.spelled}", numbers)
@@ -488,6 +553,7 @@ class _Follower:
         row, type_ = self._attribute(position), self._type_of(value)
         if not isinstance(row, int) or type_ is None:
             raise _Lost(f"{self.label} writes a row that the contents choose")
+        self._require_apart([value], [out], False)
         contents = ([self._read(out)] if row else []) + [self._read(value)]
         self._write(out, self._define(copied_row(row, type_.type), contents))
 
@@ -551,13 +617,11 @@ class _Follower:
             return self._viewed(named.symbol, flat, list(named.sizes))
         slot = self.slots[named]
         assert isinstance(slot, Tensor)
-        if slot.place is None:
+        if not _lies_in_an_arena(slot):
             return self.state.unplanned[named] if named in self.state.unplanned else self._constant(named)
         arena, start, end = slot.span
-        if start == end:
-            return f"empty!{slot.type.dtype}"
         owner = self.state.arenas[arena].read(start, end, assumed)
-        if owner is not None and owner.layout == slot.layout:
+        if owner is not None and owner.layout == _held_as(slot, named):
             content = self._under(owner.content, assumed)
             self.found.reads.append(Read(self.label, content, arena, start, end, self.call))
             return content
@@ -615,13 +679,12 @@ class _Follower:
         slot = self.slots[named]
         assert isinstance(slot, Tensor)
         if slot.constant:
-            self.found.plan.append(f"{self.label} writes a constant")
-        elif slot.place is None:
+            self.found.frame.append((f"constant {named}, which {self.label} writes,", self._constant(named), content))
+        elif not _lies_in_an_arena(slot):
             self.state.unplanned[named] = content
         else:
             arena, start, end = slot.span
-            if start != end:
-                self.state.arenas[arena].write(start, end, content, slot.layout, self.label, self.call)
+            self.state.arenas[arena].write(start, end, content, _held_as(slot, named), self.label, self.call)
 
     def _constant(self, index: int) -> Content:
         slot = self.slots[index]
@@ -673,7 +736,10 @@ def _assigned(machine: Machine) -> tuple[set[int], set[int]]:
         elif isinstance(call, Kernel) and call.name == "executorch_prim::et_view":
             names.add(call.slots[-1])
         elif isinstance(call, (Kernel, Delegate)):
-            numbers.update(i for i in call.slots[-1:] if isinstance(machine.slots[i], Plain))
+            returned = call.slots if isinstance(call, Delegate) else call.slots[-1:]
+            if isinstance(call, Kernel) and call.overload is not None:
+                returned = call.slots[len(call.overload._schema.arguments) :]
+            numbers.update(i for i in returned if isinstance(machine.slots[i], Plain))
     return numbers, names
 
 
@@ -686,6 +752,17 @@ def _keeps_first(effect: Effect, name: str, types: list[Tensor | None], into: Te
     if first.type.shape == into.type.shape and first.dynamic == into.dynamic:
         return not into.dynamic or not same_order(name)
     return same_order(name) and not into.dynamic
+
+
+def _held_as(tensor: Tensor, index: int) -> str:
+    """What a read must agree in with the write that it sees: the layout, and, where sizes are not fixed, the tensor,
+    since it is what holds them."""
+    return f"{tensor.layout}, sizes of tensor {index}" if tensor.dynamic else tensor.layout
+
+
+def _lies_in_an_arena(tensor: Tensor) -> bool:
+    """Whether a tensor has bytes of an arena: the plan gives it a place, and it is not empty."""
+    return tensor.place is not None and int(tensor.type.nbytes) > 0
 
 
 def _unusual(tensor: Tensor) -> bool:

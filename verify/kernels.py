@@ -17,7 +17,7 @@ from torch.utils import _pytree as pytree
 from torch.utils._sympy.numbers import int_oo
 from torch.utils._sympy.value_ranges import ValueRanges, bound_sympy
 
-from copyproof.spec.effects import NO_LOWERING, Chain, canonical, functional_name
+from copyproof.spec.effects import NO_LOWERING, canonical, functional_name, only_asserts
 from copyproof.spec.errors import BadInput
 from copyproof.spec.graph import action_of, overload_of
 from copyproof.spec.program import Branches, Input, Loop, Program, Step, TensorType
@@ -97,7 +97,7 @@ def kernel_program_of(exported: ExportedProgram) -> Program:
 
 
 def asserts(exported: ExportedProgram) -> bool:
-    """Whether a program has assertions, or other calls without results."""
+    """Whether a program has assertions."""
     return any(_asserts(node) for node in exported.graph.nodes)
 
 
@@ -213,11 +213,8 @@ _MOST_ROUNDS = 1000
 
 
 def _asserts(node: Node) -> bool:
-    action = action_of(node)
     overload = overload_of(node.target)
-    return (
-        overload is not None and not overload._schema.returns and not action.writes and action.chains == {Chain.ORDERED}
-    )
+    return overload is not None and not overload._schema.returns and only_asserts(canonical(overload))
 
 
 def _delegated(node: Node) -> bool:

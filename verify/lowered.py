@@ -193,10 +193,10 @@ class _Reader:
         listed = results if isinstance(results, list) else [results]
         given = [self._stands_for(operand) for operand in operands]  # type: ignore[union-attr]
         jump = len(self.built.calls)
-        self._add(Free(), node)
+        self._add(Free(None), node)
         self._branch(then, given, listed, node)
         over = len(self.built.calls)
-        self._add(Free(), node)
+        self._add(Free(None), node)
         self.built.calls[jump] = JumpIfFalse(self._argument(condition), over + 1)
         self._branch(other, given, listed, node)
         self.built.calls[over] = JumpIfFalse(self._slot(Plain(False)), len(self.built.calls))

@@ -97,7 +97,9 @@ class JumpIfFalse:
 
 @dataclass(frozen=True)
 class Free:
-    """Ends the life of memory that the plan does not cover."""
+    """Ends the life of a slot's memory, which the plan must not cover; None for nothing."""
+
+    slot: int | None
 
 
 Call = Kernel | Delegate | Move | JumpIfFalse | Free

@@ -13,20 +13,21 @@ from pathlib import Path
 from time import perf_counter
 
 import torch
+from executorch.exir.tensor import dim_order_from_stride
 from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind
 
 from copyproof.spec.effects import Chain
 from copyproof.spec.errors import BadInput
 from copyproof.spec.obligations import Obligation, Verdict
-from copyproof.spec.program import Program, Role
+from copyproof.spec.program import Program, Role, TensorType
 from copyproof.verify.difference import Differences
 from copyproof.verify.evaluate import Content, Trace, evaluate
 from copyproof.verify.follow import Execution, follow
 from copyproof.verify.kernels import asserts, delegates_of, kernel_program_of
 from copyproof.verify.machine import Machine, Tensor
 from copyproof.verify.pair import assigned
-from copyproof.verify.serialized import File, State
+from copyproof.verify.serialized import File, State, layout_of
 from copyproof.verify.sharing import sharing
 from copyproof.verify.solver import Above, Case, Differ, Number, Theory
 from copyproof.verify.spelling import content_of, raw_bytes
@@ -170,6 +171,7 @@ class Meaning:
         findings = (
             judge.equal(Obligation.STATE, state),
             judge.equal(Obligation.OUTPUT, output),
+            judge.equal(Obligation.FRAME, self._frame(execution)),
             judge.equal(Obligation.EFFECTS, tokens),
             judge.none(Obligation.SIGNATURE, self._signature(execution, len(output))),
             judge.none(Obligation.PLAN, execution.plan, execution.torn),
@@ -189,7 +191,7 @@ class Meaning:
             *self.functional.approximations,
         ]
         if asserts(self.original):
-            assumed.append("assertions and other calls without results may be left out, as the pipeline does")
+            assumed.append("assertions hold: the pipeline leaves them out")
         if any(isinstance(slot, Tensor) and slot.dynamic for slot in machine.slots):
             assumed.append("tensors whose sizes are not fixed are compared at their upper bounds, as they are planned")
         return assumed
@@ -216,10 +218,28 @@ class Meaning:
                 state.append((f"parameter {name!r}", self.news[item.target], found))
             elif item.target is not None:
                 state.append((f"user input {item.target!r}", self.news[item.target], found))
+                given = [i for i, user in enumerate(self.users) if user.name == item.target]
+                after = execution.given[given[0]] if given and given[0] < len(execution.given) else None
+                if after is not None:
+                    state.append((f"user input {item.target!r} in the caller's memory", self.news[item.target], after))
             else:
                 what = f"output {index} ({item.node_name})" if item.node_name else f"output {index}"
                 output.append((what, self.functional.outputs[index], found))
         return state, output
+
+    def _frame(self, execution: Execution) -> list[tuple[str, Content, Content]]:
+        """What should be as it was: constants, and inputs in the caller's memory that are no targets."""
+        kept = [
+            (f"input {item.name!r} in the caller's memory", f"in!{item.name}", after)
+            for item, after in zip(self.users, execution.given, strict=True)
+            if after is not None and item.name not in self.news
+        ]
+        others = [
+            (f"buffer {name!r}", f"state!{name}", after)
+            for name, after in execution.final.items()
+            if name not in self.states
+        ]
+        return [*execution.frame, *kept, *others]
 
     def _signature(self, execution: Execution, outputs: int) -> list[str]:
         faults = []
@@ -227,6 +247,9 @@ class Meaning:
             wanted = item.type.spelled if item.type else "number"
             if wanted != found:
                 faults.append(f"input {i} of the file is {found}, the model's is {wanted}")
+            layout = execution.input_layouts[i]
+            if item.type is not None and wanted == found and layout != layout_in_memory(item.type):
+                faults.append(f"input {i} of the file is {layout}, the model's is {layout_in_memory(item.type)}")
         mutated = sum(o.target is not None and o.target not in self.names for o in self.program.outputs)
         if len(execution.outputs) != outputs + mutated:
             faults.append(f"the file has {len(execution.outputs)} outputs, the model {outputs + mutated}")
@@ -308,6 +331,12 @@ class _Judge:
             return Finding(obligation, Verdict.UNKNOWN, answer.seconds, (f"not all calls have a model: {self.lost}",))
         reasons = tuple(dict.fromkeys(told))[:_MOST_SHOWN]
         return Finding(obligation, verdict, answer.seconds, reasons, tuple(shown[:1]))
+
+
+def layout_in_memory(kind: TensorType) -> str:
+    """How a tensor of this type lies in memory, as files say it."""
+    order = [int(d) for d in dim_order_from_stride(kind.strides)]
+    return layout_of(kind.dtype, kind.shape, order)
 
 
 def _contents(original: ExportedProgram, kept: frozenset[str]) -> dict[str, Content]:

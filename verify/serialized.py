@@ -174,7 +174,9 @@ class _Reader:
         place = None
         if value.allocation_info is not None:
             start = value.allocation_info.memory_offset_low + (value.allocation_info.memory_offset_high << 32)
-            place = (value.allocation_info.memory_id, start + value.storage_offset * dtype.itemsize)
+            place = (value.allocation_info.memory_id, start)
+        if value.storage_offset:
+            raise BadInput(f"tensor {index} of the .pte file has a storage offset, which ExecuTorch has not")
         extra = value.extra_tensor_info
         constant = place is None and (value.data_buffer_idx > 0 or _external(extra))
         return Tensor(
@@ -230,10 +232,12 @@ class _Reader:
             if namespace != "executorch_prim":
                 packet = getattr(getattr(torch.ops, namespace), base, None)
                 overload = getattr(packet, operator.overload or "default", None) if packet is not None else None
-                if overload is not None and len(call.args) < len(overload._schema.arguments):
-                    raise BadInput(f"call {number} has too few arguments for {operator.name}; lower the model again")
-            elif len(call.args) < (3 if base in ("et_view", "et_copy_index") else 1):
-                raise BadInput(f"call {number} has too few arguments for {operator.name}; lower the model again")
+                expected = len(overload._schema.arguments) if overload is not None else len(call.args)
+                if not expected <= len(call.args) <= expected + 1:
+                    raise BadInput(
+                        f"call {number} has {len(call.args)} arguments, and {operator.name} takes {expected} and a "
+                        "result; lower the model again"
+                    )
             return Kernel(operator.name, overload, tuple(self._index(i) for i in call.args))
         if isinstance(call, schema.DelegateCall):
             delegate = self.plan.delegates[call.delegate_index]
@@ -246,7 +250,7 @@ class _Reader:
         if isinstance(call, schema.JumpFalseCall):
             return JumpIfFalse(self._index(call.cond_value_index), call.destination_instruction)
         if isinstance(call, schema.FreeCall):
-            return Free()
+            return Free(self._index(call.value_index))
         kind = "of no kind" if call is None else f"a {type(call).__name__}"
         raise BadInput(
             f"instruction {number} of the .pte file is {kind} that ExecuTorch {_version()} has; install the executorch "
@@ -261,9 +265,12 @@ class _Reader:
 
 
 def layout_of(dtype: str, shape: tuple[int, ...], order: list[int]) -> str:
-    """The element type, and the order of the dimensions that are longer than one where it is not the usual one."""
+    """The element type, and the dimensions that are longer than one in their order in memory, where that is not the
+    usual one: `float32 with dimension 0 of 2, ...`."""
     long = [d for d in order if shape[d] != 1]
-    return dtype if long == sorted(long) else f"{dtype} in the order {long}"
+    if long == sorted(long):
+        return dtype
+    return f"{dtype} with the dimensions {', '.join(f'{d} of {shape[d]}' for d in long)} in this order in memory"
 
 
 def _external(extra: Any) -> bool:

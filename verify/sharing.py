@@ -39,7 +39,8 @@ def sharing(machines: Mapping[str, Machine], method: str, buffers: Collection[st
                 if not isinstance(slot, Tensor) or slot.place is None or slot.name == name:
                     continue
                 arena, start, end = slot.span
-                if arena == home[0] and start < home[2] and home[1] < end and (start, end) != home[1:]:
+                overlaps = arena == home[0] and start < home[2] and home[1] < end
+                if overlaps and not (name in machine.buffers and (start, end) == home[1:]):
                     faults.append(
                         f"tensor {index} of {method} lies in the bytes of the state {name!r}, which {first} shares; "
                         "lower with MemoryPlanningPass(share_mutable_buffers=True)"
