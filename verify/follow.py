@@ -252,6 +252,11 @@ class _Follower:
             slot = self.slots[index]
             if isinstance(slot, Tensor) and slot.place is not None:
                 states[name] = slot.span
+        given = {*self.machine.inputs, *self.machine.outputs, *self.machine.buffers.values(), *self.renamed}
+        for index in sorted(_used(self.machine) - given):
+            slot = self.slots[index]
+            if isinstance(slot, Tensor) and slot.place is None and not slot.constant and int(slot.type.nbytes):
+                self.found.plan.append(f"tensor {index} has no memory in the plan, and no contents")
         for index, slot in enumerate(self.slots):
             if not isinstance(slot, Tensor) or slot.place is None:
                 continue
@@ -562,6 +567,8 @@ class _Follower:
         given, out = [self._attribute(index) for index in slots[:-1]], slots[-1]
         contents = [self._read(i) for i, value in zip(slots, given, strict=False) if value is ...]
         compute = _NUMBERS.get(base)
+        if not contents and compute is None:
+            raise _Lost(f"{self.label} computes {base} of fixed numbers, which has no model")
         if not contents and compute is not None:
             self._set_fixed(out, compute(*given))
         else:
@@ -725,6 +732,16 @@ class _Follower:
             last = self.state.fixed.get(index, ... if index in self.state.numbers else _plain(self.slots[index]))
             if last is ... or repr(last) != repr(_plain(self.slots[index])):
                 raise _Lost(f"number {index} is not at the end what it was at the start, so that calls differ")
+
+
+def _used(machine: Machine) -> set[int]:
+    """The slots that calls name, those in lists too."""
+    found: set[int] = set()
+    for call in machine.calls:
+        for index in call.slots if isinstance(call, (Kernel, Delegate)) else ():
+            slot = machine.slots[index]
+            found.update(i for i in (slot.slots if isinstance(slot, Items) else (index,)) if i is not None)
+    return found
 
 
 def _assigned(machine: Machine) -> tuple[set[int], set[int]]:
