@@ -1,7 +1,7 @@
 """Kernels of ExecuTorch's runtime that accept less than their operator means: what they refuse stops the method.
 
-Source: `kernels/portable/cpu/op_index_put.cpp` of executorch 1.5.1, the one in-place kernel besides `copy_` that the
-runtime has.
+Source: `kernels/portable/cpu/op_index_put.cpp` and `op_copy.cpp` of executorch 1.5.1; `index_put_` and `copy_` are the
+in-place kernels that the runtime has.
 """
 
 from __future__ import annotations
@@ -10,6 +10,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from copyproof.spec.program import TensorType
+
+_COPIES = ("aten.copy_.default", "aten.copy.out")
 
 
 def refused(name: str, types: Sequence[TensorType | None], arguments: Sequence[Any]) -> str:
@@ -20,6 +22,8 @@ def refused(name: str, types: Sequence[TensorType | None], arguments: Sequence[A
         types: the types of the tensors among the arguments, in order.
         arguments: by the operator's schema, tensors as `Ellipsis`.
     """
+    if name in _COPIES and len(arguments) > 2 and arguments[2] is True:
+        return "a copy of the runtime does not take non_blocking=True"
     if name != "aten.index_put_.default":
         return ""
     given = [i for i, index in enumerate(arguments[1]) if index is not None]

@@ -421,8 +421,10 @@ class _Follower:
         arguments = overload._schema.arguments
         given = call.slots[: len(arguments)]
         for slot, argument in zip(given, arguments, strict=True):
-            if str(argument.type) == "Tensor" and not isinstance(self.slots[slot], Tensor):
-                raise BadInput(f"{self.label} has no tensor for its argument {argument.name}; lower the model again")
+            if not self._fits(str(argument.type), slot):
+                raise BadInput(
+                    f"{self.label} has no {argument.type} for its argument {argument.name}; lower the model again"
+                )
         operands = [
             (position, index)
             for position, slot in enumerate(given)
@@ -442,6 +444,8 @@ class _Follower:
         returned = call.slots[len(arguments)] if len(call.slots) > len(arguments) else None
         if not effect.writes and isinstance(returned, int) and not isinstance(self.slots[returned], Plain):
             raise _Lost(f"{self.label} returns a tensor of its own, which has no model")
+        if effect.writes and returned is not None and not any(argument.is_out for argument in arguments):
+            self._require_returned(returned, given, effect)
         if not effect.writes and returned is not None:
             self._set_number(returned, self._define(f"{signature}#0", contents))
         name = canonical(overload)
@@ -481,6 +485,31 @@ class _Follower:
         self._require_apart(read, [index for index, _ in written], pointwise)
         for index, content in written:
             self._write(index, content)
+
+    def _fits(self, kind: str, index: int) -> bool:
+        """Whether a slot is of the kind that a schema asks for, as `Optional[List[int]]`."""
+        slot = self.slots[index]
+        if kind.startswith("Optional["):
+            return (isinstance(slot, Plain) and slot.value is None) or self._fits(kind[len("Optional[") : -1], index)
+        if kind.startswith("List["):
+            inner = kind[len("List[") : -1]
+            if isinstance(slot, Items):
+                return all(inner.startswith("Optional[") if i is None else self._fits(inner, i) for i in slot.slots)
+            return isinstance(slot, Plain) and isinstance(slot.value, list)
+        if kind == "Tensor":
+            return isinstance(slot, Tensor)
+        return isinstance(slot, Plain) and slot.value is not None
+
+    def _require_returned(self, returned: int, given: tuple[int, ...], effect: Effect) -> None:
+        """Gives up where an in-place call makes a slot a name of what it wrote, other than the one it already has; or
+        where something uses a slot that it returns something of its own in."""
+        written = [given[i] for result, i in effect.aliases if result == 0]
+        if written and returned not in written:
+            raise _Lost(f"{self.label} makes slot {returned} a name of its operand, which has no model")
+        uses = sum(index == returned for call in self.machine.calls for index in getattr(call, "slots", ()))
+        around = (*self.machine.inputs, *self.machine.outputs, *self.machine.buffers.values())
+        if not written and (uses > 1 or returned in around):
+            raise _Lost(f"{self.label} returns a tensor of its own, which has no model")
 
     def _require_apart(self, read: list[int], written: list[int], pointwise: bool) -> None:
         """Notes where a call writes bytes that it still reads: a kernel may write before it has read all, unless it

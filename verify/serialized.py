@@ -30,6 +30,9 @@ from copyproof.verify.machine import (
 )
 from copyproof.verify.spelling import delegate_identity
 
+_IDENTIFIER = b"ET12"
+"""What stands in a `.pte` file after its first four bytes (exir/_serialize/program.fbs, executorch 1.5.1)."""
+
 
 @dataclass(frozen=True)
 class State:
@@ -55,6 +58,10 @@ class File:
         try:
             file = deserialize_pte_binary(pte)
             self.plans = {plan.name: plan for plan in file.program.execution_plan}
+            if not all(isinstance(name, str) for name in self.plans):
+                raise ValueError("a method has no name")
+            if bytes(pte[4:8]) != _IDENTIFIER:
+                raise ValueError(f"its identifier is {bytes(pte[4:8])!r}, not {_IDENTIFIER!r}")
             named = named_bytes(file.named_data) if file.named_data is not None else {}
         except Exception as error:  # whatever a damaged file raises
             found = first_line(error)[:120]
@@ -105,6 +112,8 @@ class _Reader:
         calls = [self._call(number, i.instr_args) for number, i in enumerate(self.plan.chains[0].instructions)]
         if len(self.plan.chains) != 1:
             raise BadInput(f"the method has {len(self.plan.chains)} chains of calls, expected 1; lower the model again")
+        if any(size < 0 for size in self.plan.non_const_buffer_sizes):
+            raise BadInput("an arena of the .pte file has a negative size; lower the model again")
         labels = [self._label(number, call) for number, call in enumerate(calls)]
         machine = Machine(
             self.slots,
@@ -168,7 +177,7 @@ class _Reader:
         if any(size < 0 for size in shape):
             raise BadInput(f"tensor {index} of the .pte file has the sizes {list(shape)}; lower the model again")
         order = [int(d) for d in value.dim_order]
-        if order and sorted(order) != list(range(len(shape))):
+        if sorted(order) != list(range(len(shape))):
             raise BadInput(f"tensor {index} of the .pte file has the dim order {order}; lower the model again")
         kind = TensorType(shape, tuple(range(len(shape))), 0, dtype.itemsize, name)
         place = None
