@@ -10,7 +10,7 @@ import re
 from dataclasses import dataclass, replace
 
 from copyproof.verify.evaluate import SELECT, Content, Definition, Trace
-from copyproof.verify.follow import Execution
+from copyproof.verify.execution import Execution
 from copyproof.verify.kernels import REFUSED
 from copyproof.verify.verdicts import Conflict
 

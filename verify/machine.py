@@ -37,6 +37,11 @@ class Tensor:
     name: str = ""
 
     @property
+    def in_an_arena(self) -> bool:
+        """Whether it has bytes of an arena: the plan gives it a place, and it is not empty."""
+        return self.place is not None and int(self.type.nbytes) > 0
+
+    @property
     def span(self) -> tuple[int, int, int]:
         """Arena, first byte and the byte after the last one."""
         assert self.place is not None

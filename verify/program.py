@@ -23,7 +23,8 @@ from copyproof.spec.obligations import Obligation, Verdict
 from copyproof.spec.program import Program, Role, TensorType
 from copyproof.verify.difference import Differences
 from copyproof.verify.evaluate import Content, Trace, evaluate
-from copyproof.verify.follow import Execution, follow
+from copyproof.verify.execution import Execution
+from copyproof.verify.follow import follow
 from copyproof.verify.kernels import asserts, delegates_of, kernel_program_of
 from copyproof.verify.machine import Machine, Tensor
 from copyproof.verify.pair import assigned
@@ -205,17 +206,18 @@ class Meaning:
         output = []
         position = 0
         for index, item in enumerate(self.program.outputs):
-            if item.target in self.names:
-                name = self.names[item.target]
+            target = item.target or ""
+            if target in self.names:
+                name = self.names[target]
                 found = execution.final.get(name, f"missing!{name}")
-                state.append((f"buffer {name!r}", self.news[item.target], found))
+                state.append((f"buffer {name!r}", self.news[target], found))
                 continue
             found = execution.outputs[position] if position < len(execution.outputs) else f"missing!{position}"
             position += 1
-            if item.target in self.parameters:
-                name = self.parameters[item.target]
+            if target in self.parameters:
+                name = self.parameters[target]
                 found = execution.final.get(name, f"missing!{name}")
-                state.append((f"parameter {name!r}", self.news[item.target], found))
+                state.append((f"parameter {name!r}", self.news[target], found))
             elif item.target is not None:
                 state.append((f"user input {item.target!r}", self.news[item.target], found))
                 given = [i for i, user in enumerate(self.users) if user.name == item.target]
@@ -255,10 +257,10 @@ class Meaning:
             faults.append(f"the file has {len(execution.outputs)} outputs, the model {outputs + mutated}")
             return faults
         kept = [o for o in self.program.outputs if o.target not in self.names]
-        for i, (item, found) in enumerate(zip(kept, execution.output_types, strict=True)):
-            located = self.functional.values.get(item.value) if item.value is not None else None
+        for i, (output, found) in enumerate(zip(kept, execution.output_types, strict=True)):
+            located = self.functional.values.get(output.value) if output.value is not None else None
             wanted = located.type.spelled if located is not None else "number"
-            if item.target is None and wanted != found:
+            if output.target is None and wanted != found:
                 faults.append(f"output {i} of the file is {found}, the model's is {wanted}")
         return faults
 

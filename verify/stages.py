@@ -89,7 +89,7 @@ def proofs_of(edge: Any, lowered: Any, config: Any, timeout: float) -> dict[str,
         report = prove_program(original, pte, method=method, data=data, timeout=timeout)
         if report.verdict is Verdict.REFUTED:
             refuted = {f.obligation for f in report.findings if f.verdict is Verdict.REFUTED}
-            found, undecided = Stage.PLAN, []
+            found, undecided = Stage.PLAN, list[str]()
             if refuted != {Obligation.SHARED}:
                 found, undecided = _at_fault(edge, lowered.exported_program(method), config, method, timeout)
             doubt = f" ({', '.join(undecided)} could not be decided)" if undecided else ""
@@ -137,7 +137,7 @@ def _at_fault(edge: Any, lowered: ExportedProgram, config: Any, method: str, tim
         Stage.LATER: lambda: after(planned=False),
         Stage.PLAN: lambda: after(planned=True),
     }
-    undecided = []
+    undecided: list[str] = []
     for stage, prove in stages.items():
         try:
             verdict = prove()
