@@ -5,9 +5,10 @@ Open `prover.py` first: `prove` and `prove_pass`. `frontend.py` reads graphs, `e
 `explain.py` and `witness.py` make a refutation one that can be read and seen.
 
 For files open `program.py`: `prove_program`. `serialized.py` and `lowered.py` make machines (`machine.py`) of files and
-of lowered graphs, `follow.py` says what a machine computes (`calls.py` call by call, `execution.py` in which terms),
-`plan.py` and `sharing.py` what a plan owes, `difference.py` where it comes apart from the model, `stages.py` which stage
-of the pipeline is at fault, `guard.py` guards `to_executorch`. These need executorch, and are imported when they are first asked for.
+of lowered graphs; `follow.py` says what a machine computes (`calls.py` call by call, `execution.py` in which terms),
+`plan.py` and `sharing.py` what a plan owes, `difference.py` where it comes apart from the model, `stages.py` which
+stage of the pipeline is at fault; `guard.py` guards `to_executorch`. These need executorch, and are imported when they
+are first asked for.
 """
 
 from __future__ import annotations
