@@ -14,7 +14,7 @@ from torch.fx.passes.infra.pass_base import PassBase, PassResult
 from copyproof.impl import early_placement, reference_pass
 from copyproof.spec.obligations import Obligation, Verdict
 from copyproof.spec.pipeline import Stage, copy_of_edge
-from copyproof.verify import BadInput, Report, prove_lowering
+from copyproof.verify import BadInput, Report, prove_lowering, prove_program
 from copyproof.verify.corpus import MODELS, Example, find
 from copyproof.verify.corpus.cases import PIPELINE_WRONG
 from copyproof.verify.corpus.example import backend_config
@@ -142,6 +142,33 @@ def test_pass_that_the_pipeline_cannot_go_on_after_is_bad_input() -> None:
 
     with pytest.raises(BadInput, match="to_executorch fails with this pass and configuration: RuntimeError: no idea"):
         lowering(find("read_then_bump"), breaks)
+
+
+class _Folding(torch.nn.Module):
+    """What it adds is computed of constants alone."""
+
+    def __init__(self, scale: float) -> None:
+        super().__init__()
+        self.register_buffer("weight", torch.arange(16.0).reshape(4, 4) * scale)
+        self.register_buffer("state", torch.zeros(4))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = x + self.weight.sum(0) * 2 + self.state
+        self.state.copy_(y)
+        return y
+
+
+def _folding(scale: float) -> Example:
+    return Example(f"folding {scale}", "test", lambda: (_Folding(scale), [(torch.ones(4),)] * 3))
+
+
+def test_constants_that_the_pipeline_folds_are_proved_and_other_constants_refuted() -> None:
+    example = _folding(1.0)
+    report = lowering(example, do_quant_fusion_and_const_prop=True)
+    assert report.verdict is Verdict.PROVED, report
+    assert any("constants that the pipeline has computed" in line for line in report.approximations)
+    other = file_of(_folding(3.0), None, do_quant_fusion_and_const_prop=True)
+    assert prove_program(edge_of(example).exported_program(), other).verdict is Verdict.REFUTED
 
 
 QUICK_MODELS = [model for model in MODELS if not model.slow]

@@ -20,10 +20,11 @@ from torch.export.graph_signature import InputKind
 from copyproof.spec.effects import Chain
 from copyproof.spec.errors import BadInput
 from copyproof.spec.obligations import Obligation, Verdict
-from copyproof.spec.program import Program, Role, TensorType
+from copyproof.spec.program import Program, Role, TensorType, Value
 from copyproof.verify.difference import Differences
-from copyproof.verify.evaluate import Content, Trace, evaluate
+from copyproof.verify.evaluate import Content, Definition, Trace, evaluate
 from copyproof.verify.execution import Execution
+from copyproof.verify.folding import folded
 from copyproof.verify.follow import follow
 from copyproof.verify.kernels import asserts, delegates_of, kernel_program_of
 from copyproof.verify.machine import Machine, Tensor
@@ -111,7 +112,8 @@ class Meaning:
     def __init__(self, original: ExportedProgram, prefix: str = "F", kept: frozenset[str] = frozenset()) -> None:
         self.original = original
         self.program: Program = kernel_program_of(original)
-        self.functional: Trace = evaluate(self.program, prefix, _contents(original, kept))
+        self.contents = _contents(original, kept)
+        self.functional: Trace = evaluate(self.program, prefix, self.contents)
         self.news = assigned(self.program, self.functional)
         self.users = [item for item in self.program.inputs if item.role is Role.USER_INPUT]
         self.names = {
@@ -138,8 +140,11 @@ class Meaning:
         if list(theirs.news) != list(self.news) or len(theirs.functional.outputs) != len(self.functional.outputs):
             raise BadInput("the two programs have other targets or outputs")
         trace = theirs.functional
-        theory = Theory({**self.functional.definitions, **trace.definitions}, timeout)
-        judge = _Judge(theory, self.functional, Execution(definitions=trace.definitions, unknown=trace.unknown))
+        used = Execution(definitions=trace.definitions, unknown=trace.unknown)
+        names = self._folded(used)
+        definitions = _renamed(trace.definitions, names)
+        theory = Theory({**self.functional.definitions, **definitions}, timeout)
+        judge = _Judge(theory, self.functional, replace(used, definitions=definitions))
         pairs = [(target, self.news[target], theirs.news[target]) for target in self.news]
         users = [i for i, item in enumerate(self.program.outputs) if item.target is None]
         pairs += [(f"output {i}", self.functional.outputs[i], trace.outputs[i]) for i in users]
@@ -161,6 +166,14 @@ class Meaning:
             )
         inputs = [f"in!{item.name}" for item in self.users]
         execution = follow(machine, inputs, list(self.states), delegates_of(self.original))
+        names = self._folded(execution)
+        if names:
+            execution = replace(
+                execution,
+                definitions=_renamed(execution.definitions, names),
+                outputs=[names.get(content, content) for content in execution.outputs],
+                final={name: names.get(content, content) for name, content in execution.final.items()},
+            )
         theory = Theory({**self.functional.definitions, **execution.definitions}, timeout, keep_queries)
         judge = _Judge(theory, self.functional, execution)
         state, output = self._results(execution)
@@ -184,13 +197,24 @@ class Meaning:
             "definitions": len(theory.definitions),
             "seconds": round(perf_counter() - started, 4),
         }
-        return Report(findings, tuple(self._assumed(machine)), statistics)
+        return Report(findings, tuple(self._assumed(machine, bool(names))), statistics)
 
-    def _assumed(self, machine: Machine) -> list[str]:
+    def _folded(self, execution: Execution) -> dict[Content, Content]:
+        """The contents of the model that constants of a program are, where the pipeline has computed them."""
+        used = {o for definition in execution.definitions.values() for o in definition.operands}
+        used.update(execution.outputs, execution.final.values())
+        constants = {o for o in used if o.startswith("const!")} - set(self.contents.values())
+        nodes = folded(self.original, constants)
+        values = self.functional.values
+        return {c: values[Value(node)].content for c, node in nodes.items() if Value(node) in values}
+
+    def _assumed(self, machine: Machine, has_folded: bool) -> list[str]:
         assumed = [
             "each kernel of the runtime computes what its operator means in PyTorch",
             *self.functional.approximations,
         ]
+        if has_folded:
+            assumed.append("constants that the pipeline has computed are what PyTorch computes here")
         if asserts(self.original):
             assumed.append("assertions hold: the pipeline leaves them out")
         if any(isinstance(slot, Tensor) and slot.dynamic for slot in machine.slots):
@@ -339,6 +363,13 @@ def layout_in_memory(kind: TensorType) -> str:
     """How a tensor of this type lies in memory, as files say it."""
     order = [int(d) for d in dim_order_from_stride(kind.strides)]
     return layout_of(kind.dtype, kind.shape, order)
+
+
+def _renamed(definitions: Mapping[Content, Definition], names: Mapping[Content, Content]) -> dict[Content, Definition]:
+    return {
+        name: replace(definition, operands=tuple(names.get(o, o) for o in definition.operands))
+        for name, definition in definitions.items()
+    }
 
 
 def _contents(original: ExportedProgram, kept: frozenset[str]) -> dict[str, Content]:
