@@ -328,6 +328,8 @@ class _Judge:
     def equal(self, obligation: Obligation, pairs: list[tuple[str, Content, Content]]) -> Finding:
         """Each pair holds the same: the query is that some pair differs."""
         answer = self.theory.ask(obligation.name, [Case(what, (Differ(a, b),)) for what, a, b in pairs])
+        if answer.status == "unsat" and self.lost:
+            return Finding(obligation, Verdict.UNKNOWN, answer.seconds, (f"not all calls have a model: {self.lost}",))
         if answer.status == "unsat":
             vacuous = "" if pairs else "there is nothing to compare"
             return Finding(obligation, Verdict.PROVED, answer.seconds, vacuous=vacuous)
