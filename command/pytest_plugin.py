@@ -6,6 +6,7 @@ imports nothing of the prover.
 
 from __future__ import annotations
 
+from collections.abc import Generator
 from pathlib import Path
 
 import pytest
@@ -34,6 +35,17 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     """Registers the marker of the slow models."""
     config.addinivalue_line("markers", "slow: minutes rather than seconds; select with -m slow")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Keeps the exporter's log lines out of the corpus's failure messages."""
+    report = yield
+    if item.path.is_relative_to(_CORPUS_TESTS):
+        report.sections = [section for section in report.sections if "log" not in section[0]]
+    return report
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

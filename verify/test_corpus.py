@@ -65,18 +65,16 @@ def test_pass_is_proved_on(
     pass_name: str,
     write_back_pass: Callable[[Any], Any],
     request: pytest.FixtureRequest,
-    caplog: pytest.LogCaptureFixture,
 ) -> None:
     edge = to_edge(export(example), example)
     if request.config.getoption("through"):
-        _require_file_proved(example, edge, pass_name, write_back_pass, caplog)
+        _require_file_proved(example, edge, pass_name, write_back_pass)
         return
     for method, program in at_write_back(edge, backend_config(example)).items():
         report = prove_pass(program, write_back_pass)
         strict = pass_name == REFERENCE_PASS
         verdict = report.strict_verdict if strict else report.verdict
         if verdict is not Verdict.PROVED:
-            caplog.clear()
             pytest.fail(as_text(report, f"{pass_name} on {example.name}.{method}", strict), pytrace=False)
 
 
@@ -85,7 +83,6 @@ def _require_file_proved(
     edge: Any,
     pass_name: str,
     write_back_pass: Callable[[Any], Any],
-    caplog: pytest.LogCaptureFixture,
 ) -> None:
     """Fails where the file that the pass leads to is not proved, unless the pipeline is known to be at fault."""
     try:
@@ -99,5 +96,4 @@ def _require_file_proved(
         if report.verdict is Verdict.REFUTED and stage is not None and report.stage == stage.value:
             pytest.xfail(f"{stage.value}: {reason}")
         if report.verdict is not Verdict.PROVED:
-            caplog.clear()
             pytest.fail(as_text(report, f"{pass_name} on {example.name}.{method}, as a file"), pytrace=False)
