@@ -1,4 +1,4 @@
-"""Kernels of ExecuTorch's runtime that accept less than their operator means: what they refuse stops the method.
+"""What kernels of ExecuTorch's runtime refuse, though their operator may mean it: a refused call stops the method.
 
 Source: `kernels/portable/cpu/op_index_put.cpp` and `op_copy.cpp` of executorch 1.5.1; `index_put_` and `copy_` are the
 in-place kernels that the runtime has.
@@ -6,6 +6,7 @@ in-place kernels that the runtime has.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -40,3 +41,28 @@ def refused(name: str, types: Sequence[TensorType | None], arguments: Sequence[A
     if values.shape != wanted:
         return f"index_put_ of the runtime takes values of the shape {list(wanted)}, and is given {values.spelled}"
     return ""
+
+
+def reshaped(name: str, shape: tuple[int, ...], arguments: Sequence[Any]) -> tuple[int, ...]:
+    """The shape that an operator gives which keeps its first operand's elements in order; a result of another fixed
+    shape is refused.
+
+    Args:
+        name: the operator's canonical name.
+        shape: its first operand's.
+        arguments: by the operator's schema, tensors as `Ellipsis`.
+    """
+    base = name.split(".")[1]
+    if base in ("view_copy", "view", "_unsafe_view") and isinstance(arguments[1], list):
+        sizes = [size if isinstance(size, int) else -1 for size in arguments[1]]
+        known = math.prod(size for size in sizes if size != -1)
+        rest = math.prod(shape) // known if known else 0
+        return tuple(rest if size == -1 else size for size in sizes)
+    if base == "unsqueeze_copy" and isinstance(arguments[1], int):
+        at = arguments[1] % (len(shape) + 1)
+        return (*shape[:at], 1, *shape[at:])
+    if base == "squeeze_copy" and len(arguments) > 1:
+        given = arguments[1] if isinstance(arguments[1], list) else [arguments[1]]
+        dropped = {d % max(1, len(shape)) for d in given if isinstance(d, int)}
+        return tuple(size for d, size in enumerate(shape) if d not in dropped or size != 1)
+    return shape

@@ -63,6 +63,11 @@ class Row(nn.Module):
         return torch.select(x + x, 0, 2)
 
 
+class Flat(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.relu(x).view(16)
+
+
 class Doubled(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         return x + x
@@ -242,6 +247,13 @@ def input_that_is_a_constant() -> File:
     return file
 
 
+def view_of_another_size() -> File:
+    file = File(Flat, memory_planning_pass=UNPLANNED)
+    size = file.plan.values[file.plan.values[file.args("view_copy")[1]].val.items[0]].val
+    size.int_val += 1
+    return file
+
+
 def value_without_memory() -> File:
     file = File(Product)
     file.plan.values[file.args("relu")[1]].val.allocation_info = None
@@ -274,6 +286,7 @@ TAMPERED: list[Callable[[], File]] = [
     row_by_a_remainder_of_the_runtime,
     input_with_its_dimensions_in_another_order,
     input_that_is_a_constant,
+    view_of_another_size,
     value_without_memory,
     planned_memory_freed,
     number_that_is_not_put_back,

@@ -10,11 +10,11 @@ import torch
 
 from copyproof.spec.effects import Chain, Contents, Effect, canonical, effect_of, same_order
 from copyproof.spec.errors import BadInput
-from copyproof.spec.runtime_kernels import refused
+from copyproof.spec.runtime_kernels import refused, reshaped
 from copyproof.verify.evaluate import Content, copied, copied_row
 from copyproof.verify.execution import Lost, Running, View, spelled_type
 from copyproof.verify.kernels import REFUSED, VIEW, spell_number, spell_values
-from copyproof.verify.machine import Delegate, Free, Items, Kernel, Plain, Tensor
+from copyproof.verify.machine import Delegate, Free, Items, Kernel, Plain, Tensor, layout_of
 
 _NUMBERS: Mapping[str, Callable[..., Any]] = {
     name: getattr(operator, name) for name in ("add", "sub", "mul", "eq", "lt", "le", "gt", "ge")
@@ -85,6 +85,7 @@ class Calls(Running):
                 into = self._type_of(index)
                 if into is None:
                     raise Lost(f"{self.label} writes a number, which has no model")
+                refusal = refusal or self._misfit(effect, name, types, into, arguments, given)
                 if refusal:
                     content = f"{REFUSED}{self.label}!{refusal}"
                 elif effect.contents is Contents.SECOND:
@@ -112,6 +113,30 @@ class Calls(Running):
         self._require_apart(read, [index for index, _ in written], pointwise)
         for index, content in written:
             self._write(index, content)
+
+    def _misfit(
+        self,
+        effect: Effect,
+        name: str,
+        types: list[Tensor | None],
+        into: Tensor,
+        arguments: Any,
+        given: tuple[int, ...],
+    ) -> str:
+        """Why a call that keeps its first operand's contents does not fit its result; empty where it does."""
+        first = types[0] if types else None
+        if effect.contents is not Contents.FIRST or first is None:
+            return ""
+        values = [self._attribute(index) for index in given]
+        order = next((v for a, v in zip(arguments, values, strict=True) if a.name == "dim_order"), None)
+        if order and layout_of(into.type.dtype, into.type.shape, order) != into.layout:
+            return f"its result lies in memory as {into.layout}, and it is asked for the order {order}"
+        if first.dynamic or into.dynamic:
+            return ""
+        shape = reshaped(name, first.type.shape, values)
+        return (
+            "" if shape == into.type.shape else f"it gives the shape {list(shape)}, its result has {into.type.spelled}"
+        )
 
     def _fixed_size(self, call: Kernel) -> bool:
         """Whether the call asks for a size that is fixed; then its result is set."""
@@ -204,7 +229,11 @@ class Calls(Running):
             raise Lost(f"{self.label} makes a view that has no model")
         if not of.dynamic and not into.dynamic and of.type.nbytes != into.type.nbytes:
             raise BadInput(f"{self.label} makes a view of another size; lower the model again")
-        symbol, _ = spell_values(VIEW, [..., self._attribute(sizes)])
+        asked = self._attribute(sizes)
+        fixed = not of.dynamic and isinstance(asked, list) and all(isinstance(size, int) for size in asked)
+        if fixed and not into.dynamic and reshaped(canonical(VIEW), of.type.shape, [..., asked]) != into.type.shape:
+            raise BadInput(f"{self.label} makes a view of sizes that are not its result's; lower the model again")
+        symbol, _ = spell_values(VIEW, [..., asked])
         numbers = tuple(self._read(index) for index in self._leaves(sizes))
         self.state.named[out] = View(self._named(base), out, f"{symbol}->{into.type.spelled}", numbers)
 

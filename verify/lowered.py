@@ -33,8 +33,8 @@ from copyproof.verify.machine import (
     Plain,
     Slot,
     Tensor,
+    layout_of,
 )
-from copyproof.verify.serialized import layout_of
 from copyproof.verify.spelling import attribute, raw_bytes
 
 _ALIGNED = 16

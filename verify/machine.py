@@ -133,3 +133,12 @@ class Machine:
     buffers: dict[str, int] = field(default_factory=dict)
     unnamed: str = ""
     astray: list[str] = field(default_factory=list)
+
+
+def layout_of(dtype: str, shape: tuple[int, ...], order: list[int]) -> str:
+    """The element type, and the dimensions that are longer than one in their order in memory, where that is not the
+    usual one: `float32 with dimension 0 of 2, ...`."""
+    long = [d for d in order if shape[d] != 1]
+    if long == sorted(long):
+        return dtype
+    return f"{dtype} with the dimensions {', '.join(f'{d} of {shape[d]}' for d in long)} in this order in memory"

@@ -27,9 +27,9 @@ from copyproof.verify.execution import Execution
 from copyproof.verify.folding import folded
 from copyproof.verify.follow import follow
 from copyproof.verify.kernels import asserts, delegates_of, kernel_program_of
-from copyproof.verify.machine import Machine, Tensor
+from copyproof.verify.machine import Machine, Tensor, layout_of
 from copyproof.verify.pair import assigned
-from copyproof.verify.serialized import File, State, layout_of
+from copyproof.verify.serialized import File, State
 from copyproof.verify.sharing import sharing
 from copyproof.verify.solver import Above, Case, Differ, Number, Theory
 from copyproof.verify.spelling import content_of, raw_bytes

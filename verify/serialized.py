@@ -27,6 +27,7 @@ from copyproof.verify.machine import (
     Plain,
     Slot,
     Tensor,
+    layout_of,
 )
 from copyproof.verify.spelling import delegate_identity
 
@@ -271,15 +272,6 @@ class _Reader:
         if isinstance(call, Kernel):
             return f"call {number} ({call.name})"
         return f"call {number} ({type(call).__name__.lower()})"
-
-
-def layout_of(dtype: str, shape: tuple[int, ...], order: list[int]) -> str:
-    """The element type, and the dimensions that are longer than one in their order in memory, where that is not the
-    usual one: `float32 with dimension 0 of 2, ...`."""
-    long = [d for d in order if shape[d] != 1]
-    if long == sorted(long):
-        return dtype
-    return f"{dtype} with the dimensions {', '.join(f'{d} of {shape[d]}' for d in long)} in this order in memory"
 
 
 def _external(extra: Any) -> bool:
