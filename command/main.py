@@ -62,7 +62,7 @@ def main() -> None:
     "--pass",
     "pass_name",
     metavar="PKG.MOD:FN",
-    help="The write-back pass to prove, ExportedProgram -> (GraphModule, ExportGraphSignature). "
+    help="The write-back pass to prove, ExportedProgram -> (GraphModule, ExportGraphSignature); or `shipped`. "
     f"[default: {REFERENCE_PASS}]",
 )
 @click.option("--each", is_flag=True, help="Take two files as two models, not as original and rewritten program.")
@@ -155,6 +155,8 @@ def prove(
             raise BadInput("--config is about lowering; add --through executorch, or drop it")
         if through is not None and (dialect != "edge" or emit_smt2 is not None):
             raise BadInput("--through executorch takes neither --dialect aten nor --emit-smt2; drop them")
+        if not pair and len(files) > 1 and any(name.endswith(".pte") for name in files):
+            raise BadInput("a .pte file is proved against its model alone, without --pass, --through and --each")
         if (method != "forward" or data) and not (pair and files[1].endswith(".pte")):
             raise BadInput("--method and --data are about a .pte file; give it after the model")
     except BadInput as error:

@@ -23,7 +23,7 @@ from torch.export import ExportedProgram
 
 from copyproof.spec.errors import BadInput, first_line
 from copyproof.spec.obligations import Verdict
-from copyproof.spec.pipeline import as_pair, at_write_back, copy_of, standing_in
+from copyproof.spec.pipeline import SHIPPED, as_pair, at_write_back, copy_of, standing_in
 from copyproof.verify import Report, prove, prove_pass
 
 
@@ -56,7 +56,7 @@ def named_pass(name: str) -> Callable[[ExportedProgram], Any]:
     Raises:
         BadInput: the name has another form, or cannot be imported, or is not callable.
     """
-    found = _named("--pass", name)
+    found = _named("--pass", SHIPPED if name == "shipped" else name)
     if not callable(found):
         raise BadInput(
             f"the pass {name!r} is a {type(found).__name__}, expected a callable that takes an ExportedProgram"
@@ -293,12 +293,22 @@ def proved_lowering(
     chosen = ExecutorchBackendConfig(emit_mutable_buffer_names=True)
     if config is not None:
         found = _named("--config", config)
-        chosen = found() if callable(found) else found
+        try:
+            chosen = found() if callable(found) else found
+        except Exception as error:
+            raise BadInput(f"--config {config} raised {first_line(error)}; mend it") from error
         if not isinstance(chosen, ExecutorchBackendConfig):
             raise BadInput(f"--config {config} is a {type(chosen).__name__}, expected an ExecutorchBackendConfig")
+
+    def called(program: ExportedProgram) -> Any:
+        try:
+            return write_back_pass(program)
+        except Exception as error:
+            raise BadInput(f"the pass raised {first_line(error)}; mend the pass") from error
+
     try:
         # What a pass prints must not stand among what a machine reads.
-        with redirect_stdout(sys.stderr), standing_in(write_back_pass):
+        with redirect_stdout(sys.stderr), standing_in(called):
             lowered = lowered_with(edge, chosen)
             report = proofs_of(edge, lowered, chosen, timeout)["forward"]
     except BadInput as error:
@@ -446,6 +456,9 @@ def _require_archive(name: str) -> None:
         raise BadInput(f"{name} is a folder; give a .pt2 file")
     if not path.is_file():
         raise BadInput(f"there is no file {name!r}; give a .pt2 file that torch.export.save wrote")
+    with path.open("rb") as file:
+        if file.read(8)[4:] == b"ET12":
+            raise BadInput(f"{name} is a .pte file; give its model first, and the file after it, named .pte")
     if not zipfile.is_zipfile(path):
         raise BadInput(f"{name} is not a .pt2 file, or is cut off; write it again with torch.export.save")
 

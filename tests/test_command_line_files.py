@@ -23,7 +23,6 @@ from copyproof.verify.serialized import File
 
 from .lowering import file_of
 
-SHIPPED = "executorch.exir.passes.insert_write_back_for_buffers_pass:insert_write_back_for_buffers_pass"
 XNNPACK = "executorch.backends.xnnpack.partition.xnnpack_partitioner:XnnpackPartitioner"
 
 
@@ -73,7 +72,7 @@ def test_wrong_file_is_refuted_with_the_stage_and_the_numbers_of_the_runtime(fol
 
 
 def test_pass_through_the_pipeline_is_refuted_with_the_stage_at_fault(folder: Path) -> None:
-    result = run("prove", folder / "swap_pair.pt2", "--pass", SHIPPED, "--through", "executorch", "--json")
+    result = run("prove", folder / "swap_pair.pt2", "--pass", "shipped", "--through", "executorch", "--json")
     assert result.exit_code == 1, result.output
     report = json.loads(result.stdout)
     assert report["stage"] == "the write-back pass"
@@ -116,6 +115,8 @@ def test_delegated_model_is_proved_with_its_partitioner_and_unknown_without(tmp_
 def test_options_that_do_not_go_together_are_one_sentence(folder: Path) -> None:
     model, file = folder / "swap_pair.pt2", folder / "swap_pair_shipped.pte"
     assert "add --through executorch" in sentence(run("prove", model, "--config", "a:b"))
+    assert "proved against its model alone" in sentence(run("prove", model, file, "--pass", "shipped"))
+    assert "is a .pte file; give its model first" in sentence(run("prove", file))
     assert "drop them" in sentence(run("prove", model, "--through", "executorch", "--dialect", "aten"))
     assert "give it after the model" in sentence(run("prove", model, "--method", "other"))
     assert "has the methods forward, expected other" in sentence(run("prove", model, file, "--method", "other"))
@@ -128,6 +129,8 @@ def test_file_that_is_no_program_is_one_sentence(folder: Path, tmp_path: Path, c
         file.write_bytes(contents)
     line = sentence(run("prove", folder / "swap_pair.pt2", file))
     assert ("there is no file" if contents is None else "it cannot be read as a .pte file") in line
+    file.write_bytes((folder / "swap_pair.pt2").read_bytes())
+    assert "it is an archive, as .pt2 files are" in sentence(run("prove", folder / "swap_pair.pt2", file))
 
 
 def test_truncated_file_is_one_sentence(folder: Path, tmp_path: Path) -> None:
@@ -156,4 +159,4 @@ def test_pass_that_raises_in_the_pipeline_is_one_sentence(folder: Path, monkeypa
     (folder / "raising.py").write_text("def raises(p):\n    raise KeyError('b')\n")
     monkeypatch.chdir(folder)
     line = sentence(run("prove", "swap_pair.pt2", "--pass", "raising:raises", "--through", "executorch"))
-    assert "to_executorch fails with this pass and configuration" in line
+    assert "the pass raised KeyError" in line

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from copyproof.command.main import main
 from copyproof.spec.obligations import Obligation, Verdict
-from copyproof.spec.pipeline import Stage, copy_of_edge
+from copyproof.spec.pipeline import Stage, copy_of, copy_of_edge
 from copyproof.verify import BadInput, external_data, prove_lowering, prove_program
 
 
@@ -83,6 +83,21 @@ def test_each_method_of_a_file_is_proved_against_its_own_model() -> None:
     other = programs.exported_program("prefill")
     assert prove_program(other, pte, method="prefill").verdict is Verdict.PROVED
     assert prove_program(other, pte, method="forward").verdict is Verdict.REFUTED
+
+
+def test_methods_whose_state_has_no_names_are_unknown() -> None:
+    unnamed = ExecutorchBackendConfig(emit_mutable_buffer_names=False)
+    for report in prove_lowering(edge("forward", "prefill"), None, unnamed).values():
+        assert report[Obligation.SHARED].verdict is Verdict.UNKNOWN, report
+
+
+def test_program_that_was_lowered_already_is_bad_input_and_a_copy_of_it_before_is_proved() -> None:
+    fresh = copy_of_edge(edge("forward"))
+    original = copy_of(fresh.exported_program())
+    pte = fresh.to_executorch(config(share=False)).buffer
+    assert prove_program(original, pte).verdict is Verdict.PROVED
+    with pytest.raises(BadInput, match="the original was lowered already"):
+        prove_program(fresh.exported_program(), pte)
 
 
 @cache

@@ -127,6 +127,14 @@ def test_other_number_of_inputs_or_another_method_is_bad_input() -> None:
         prove_program(program_of(find("swap_pair")), pte, method="generate")
 
 
+def test_kernel_that_the_runtime_lacks_is_named_as_an_assumption() -> None:
+    example = find("dtype_view_read")
+    report = prove_program(program_of(example), file_through(example, "reference"))
+    assert any("aten::view_copy.dtype_out" in line for line in report.approximations), report
+    usual = prove_program(program_of(find("swap_pair")), file_through(find("swap_pair"), "reference"))
+    assert not any("lacks" in line for line in usual.approximations), usual
+
+
 def test_write_over_a_part_tears_what_owned_the_bytes() -> None:
     arena = Arena(64)
     arena.write(0, 16, "a", "float32", "one")

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+from executorch.exir import to_edge
 from torch.export import ExportedProgram
 from torch.fx import GraphModule
 from torch.fx.passes.infra.pass_base import PassBase, PassResult
@@ -127,6 +128,24 @@ def _copies_made_idle(pte: bytes) -> bytes:
         if plan.operators[instruction.instr_args.op_index].name == "aten::copy_":
             instruction.instr_args.args[1] = instruction.instr_args.args[0]
     return bytes(serialize_pte_binary(file))
+
+
+def test_first_contents_alone_are_the_emitter_s_fault_also_with_parameters() -> None:
+    class Started(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("h", torch.ones(4))
+            self.linear = torch.nn.Linear(4, 4)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            y: torch.Tensor = self.linear(x) + self.h
+            self.h.copy_(y)
+            return y
+
+    edge = to_edge(torch.export.export(Started(), (torch.ones(4),)))
+    (report,) = prove_lowering(edge).values()
+    assert report[Obligation.INIT].verdict is Verdict.REFUTED, report
+    assert report.stage == Stage.FILE.value
 
 
 def test_file_that_the_shipped_pipeline_makes_is_blamed_on_its_stage() -> None:

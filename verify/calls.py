@@ -202,7 +202,7 @@ class Calls(Running):
         if count is None or count > len(call.slots):
             raise Lost(
                 f"{self.label} calls a delegate that the model has not (another backend, compile specs, or payload); "
-                "give the model that was delegated"
+                "give the model as it was delegated, with its --partitioner"
             )
         operands = [index for slot in call.slots[:count] for index in self._leaves(slot)]
         contents = [self._read(index) for index in operands]

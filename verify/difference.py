@@ -7,6 +7,7 @@ should have read, is found by going down from a result that differs.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from copyproof.verify.evaluate import SELECT, Content, Definition, Trace
@@ -25,9 +26,13 @@ class Difference:
 
 
 class Differences:
-    """Explains differences between what a model means (`functional`) and what a program does (`execution`)."""
+    """Explains differences between what a model means (`functional`) and what a program does (`execution`).
 
-    def __init__(self, functional: Trace, execution: Execution) -> None:
+    `constants` names the model's constants by their contents.
+    """
+
+    def __init__(self, functional: Trace, execution: Execution, constants: Mapping[Content, str]) -> None:
+        self.constants = constants
         self.execution = execution
         self.definitions = {**functional.definitions, **execution.definitions}
         self.unknown = {**functional.unknown, **execution.unknown}
@@ -171,9 +176,15 @@ class Differences:
         if kind == "refused":
             call, _, refusal = name.partition("!")
             return f"nothing, since {self.named(call)} stops the method: {refusal};"
-        return {"state": f"the old contents of {name!r}", "in": f"input {name!r}", "const": "a constant"}.get(
-            kind, "bytes that hold something else"
-        )
+        return {
+            "state": f"the old contents of {name!r}",
+            "in": f"input {name!r}",
+            "const": self._constant(content),
+        }.get(kind, "bytes that hold something else")
+
+    def _constant(self, content: Content) -> str:
+        name = self.constants.get(content)
+        return f"the constant {name!r}" if name else "a constant that the model has not"
 
     @staticmethod
     def _node(content: Content) -> str:

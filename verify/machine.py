@@ -75,6 +75,12 @@ class Kernel:
     overload: torch._ops.OpOverload | None
     slots: tuple[int, ...]
 
+    @property
+    def spelled(self) -> str:
+        """`aten::add.out`, or `aten::copy_`."""
+        variant = self.overload._overloadname if self.overload is not None else "default"
+        return self.name if variant == "default" else f"{self.name}.{variant}"
+
 
 @dataclass(frozen=True)
 class Delegate:

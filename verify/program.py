@@ -9,10 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from time import perf_counter
 
 import torch
+from executorch.exir import memory
 from executorch.exir.tensor import dim_order_from_stride
 from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind
@@ -27,7 +29,7 @@ from copyproof.verify.execution import Execution
 from copyproof.verify.folding import folded
 from copyproof.verify.follow import follow
 from copyproof.verify.kernels import asserts, delegates_of, kernel_program_of
-from copyproof.verify.machine import Machine, Tensor, layout_of
+from copyproof.verify.machine import Kernel, Machine, Tensor, layout_of
 from copyproof.verify.pair import assigned
 from copyproof.verify.serialized import File, State
 from copyproof.verify.sharing import sharing
@@ -72,6 +74,10 @@ def prove_program(
         machines = {name: file.machine(name, {}) for name in file.plans}
         faults = sharing(machines, method, set(meaning.names.values()))
         verdict = Verdict.REFUTED if faults else Verdict.PROVED
+        nameless = [name for name in meaning.states if name not in named]
+        if nameless and not faults:
+            verdict = Verdict.UNKNOWN
+            faults = [f"buffer {nameless[0]!r} has no name in the file; lower with emit_mutable_buffer_names=True"]
         vacuous = "" if any(machine.buffers for machine in machines.values()) else "no method has a named buffer"
         shared = Finding(
             Obligation.SHARED, verdict, 0.0, tuple(faults[:_MOST_SHOWN]), vacuous="" if faults else vacuous
@@ -110,6 +116,7 @@ class Meaning:
     """
 
     def __init__(self, original: ExportedProgram, prefix: str = "F", kept: frozenset[str] = frozenset()) -> None:
+        _require_not_lowered(original)
         self.original = original
         self.program: Program = kernel_program_of(original)
         self.contents = _contents(original, kept)
@@ -175,7 +182,7 @@ class Meaning:
                 final={name: names.get(content, content) for name, content in execution.final.items()},
             )
         theory = Theory({**self.functional.definitions, **execution.definitions}, timeout, keep_queries)
-        judge = _Judge(theory, self.functional, execution)
+        judge = _Judge(theory, self.functional, execution, self._constants())
         state, output = self._results(execution)
         tokens = [
             (chain.value, self.functional.tokens[chain], execution.tokens[chain])
@@ -185,7 +192,7 @@ class Meaning:
         findings = (
             judge.equal(Obligation.STATE, state),
             judge.equal(Obligation.OUTPUT, output),
-            judge.equal(Obligation.FRAME, self._frame(execution)),
+            judge.equal(Obligation.FRAME, self._frame(execution, machine)),
             judge.equal(Obligation.EFFECTS, tokens),
             judge.none(Obligation.SIGNATURE, self._signature(execution, len(output))),
             judge.none(Obligation.PLAN, execution.plan, execution.torn),
@@ -198,6 +205,11 @@ class Meaning:
             "seconds": round(perf_counter() - started, 4),
         }
         return Report(findings, tuple(self._assumed(machine, bool(names))), statistics)
+
+    def _constants(self) -> dict[Content, str]:
+        """What the constants of the model are called, by their contents."""
+        named = {getattr(s.arg, "name", ""): s.target for s in self.original.graph_signature.input_specs if s.target}
+        return {c: named[name] or name for name, c in self.contents.items() if c.startswith("const!") and name in named}
 
     def _folded(self, execution: Execution) -> dict[Content, Content]:
         """The contents of the model that constants of a program are, where the pipeline has computed them."""
@@ -213,6 +225,11 @@ class Meaning:
             "each kernel of the runtime computes what its operator means in PyTorch",
             *self.functional.approximations,
         ]
+        missing = sorted({c.spelled for c in machine.calls if isinstance(c, Kernel) and c.overload} - _registered())
+        if missing and _registered():
+            assumed.append(
+                f"whoever loads the file brings kernels that executorch's runtime lacks: {', '.join(missing)}"
+            )
         if has_folded:
             assumed.append("constants that the pipeline has computed are what PyTorch computes here")
         if asserts(self.original):
@@ -253,7 +270,7 @@ class Meaning:
                 output.append((what, self.functional.outputs[index], found))
         return state, output
 
-    def _frame(self, execution: Execution) -> list[tuple[str, Content, Content]]:
+    def _frame(self, execution: Execution, machine: Machine) -> list[tuple[str, Content, Content]]:
         """What should be as it was: constants, and inputs in the caller's memory that are no targets."""
         kept = [
             (f"input {item.name!r} in the caller's memory", f"in!{item.name}", after)
@@ -263,7 +280,7 @@ class Meaning:
         others = [
             (f"buffer {name!r}", f"state!{name}", after)
             for name, after in execution.final.items()
-            if name not in self.states
+            if name not in self.states and not getattr(machine.slots[machine.buffers[name]], "constant", False)
         ]
         return [*execution.frame, *kept, *others]
 
@@ -320,9 +337,11 @@ class Meaning:
 class _Judge:
     """Asks the solver about one program, and says what an answer means."""
 
-    def __init__(self, theory: Theory, functional: Trace, execution: Execution) -> None:
+    def __init__(
+        self, theory: Theory, functional: Trace, execution: Execution, constants: Mapping[Content, str] | None = None
+    ) -> None:
         self.theory = theory
-        self.differences = Differences(functional, execution)
+        self.differences = Differences(functional, execution, constants or {})
         self.lost = execution.lost
 
     def equal(self, obligation: Obligation, pairs: list[tuple[str, Content, Content]]) -> Finding:
@@ -352,7 +371,13 @@ class _Judge:
         """There is no fault of a kind: the query is that their number is above zero."""
         told = [self.differences.named(fault) for fault in faults]
         shown = [self.differences.renamed(conflict) for conflict in conflicts or ()]
-        told += [f"{c.read} reads {c.target}, which {c.write} has overwritten since {c.last_write}" for c in shown]
+        told += [
+            f"{c.read} reads {c.target}, which nothing has written"
+            if c.write == "nothing"
+            else f"{c.read} reads {c.target}, which {c.write} has overwritten since {c.last_write}"
+            for c in shown
+        ]
+        shown = [c for c in shown if c.write != "nothing"]
         answer = self.theory.ask(obligation.name, [Case("faults", (Above(Number("faults", len(told)), _ZERO),))])
         verdict = Verdict.PROVED if answer.status == "unsat" else Verdict.REFUTED
         if verdict is Verdict.PROVED and self.lost:
@@ -361,10 +386,29 @@ class _Judge:
         return Finding(obligation, verdict, answer.seconds, reasons, tuple(shown[:1]))
 
 
+def _require_not_lowered(original: ExportedProgram) -> None:
+    """Raises BadInput where `to_executorch` has lowered the program already: it changes its EdgeProgramManager."""
+    if any(node.target is memory.alloc for node in original.graph.nodes):
+        raise BadInput(
+            "the original was lowered already, since to_executorch changes the program that it lowers; take "
+            "copyproof.spec.pipeline.copy_of(edge.exported_program()) before it, or use prove_lowering or guarded"
+        )
+
+
 def layout_in_memory(kind: TensorType) -> str:
     """How a tensor of this type lies in memory, as files say it."""
     order = [int(d) for d in dim_order_from_stride(kind.strides)]
     return layout_of(kind.dtype, kind.shape, order)
+
+
+@cache
+def _registered() -> frozenset[str]:
+    """The operators that the installed runtime has kernels for, as `aten::add.out`; none where it is not there."""
+    try:
+        from executorch.extension.pybindings.portable_lib import _get_operator_names
+    except ImportError:
+        return frozenset()
+    return frozenset(str(name) for name in _get_operator_names())
 
 
 def _renamed(definitions: Mapping[Content, Definition], names: Mapping[Content, Content]) -> dict[Content, Definition]:

@@ -56,6 +56,10 @@ class File:
     """
 
     def __init__(self, pte: bytes, data: Mapping[str, bytes] | None = None) -> None:
+        if not pte:
+            raise BadInput("it cannot be read as a .pte file, since it is empty; lower the model again")
+        if pte[:4] == b"PK\x03\x04":
+            raise BadInput("it cannot be read as a .pte file, since it is an archive, as .pt2 files are; give the .pte")
         try:
             file = deserialize_pte_binary(pte)
             self.plans = {plan.name: plan for plan in file.program.execution_plan}
@@ -77,7 +81,8 @@ class File:
             )
         self.program = file.program
         self.mutable = file.mutable_data or []
-        self.data = {**named, **(data or {})}
+        self.given = dict(data or {})
+        self.data = {**named, **self.given}
 
     def machine(self, method: str, states: Mapping[str, State]) -> Machine:
         """One method of the file as a machine.
@@ -202,11 +207,16 @@ class _Reader:
     def _held(self, index: int, value: Any, kind: TensorType, dtype: torch.dtype, order: list[int]) -> bytes | None:
         """The contents of a constant, or the first contents of a buffer, padding left off, in logical order."""
         extra = value.extra_tensor_info
+        if not int(kind.nbytes) and value.data_buffer_idx > 0:
+            return b""
         if _external(extra):
             key = extra.fully_qualified_name
             if key not in self.file.data:
                 raise BadInput(
                     f"the contents of {key!r} are in an external data file, which was not given; give the .ptd file too"
+                    if not self.file.given
+                    else f"the contents of {key!r} are not in the external data files given, which have "
+                    f"{', '.join(sorted(self.file.given))}; give the .ptd file that was written with the .pte"
                 )
             data = self.file.data[key]
         elif value.data_buffer_idx == 0:

@@ -14,6 +14,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
+import torch
 from executorch.exir import EdgeProgramManager, ExecutorchBackendConfig
 from executorch.exir.program import _program as pipeline
 from torch.export import ExportedProgram
@@ -60,11 +61,15 @@ def lowered_with(edge: Any, config: ExecutorchBackendConfig) -> Any:
         BadInput: a pass, the planner or the emitter fails.
     """
     try:
-        return copy_of_edge(edge).to_executorch(deepcopy(config))
+        # Parameters that require gradients would keep the pipeline from running the graph.
+        with torch.no_grad():
+            return copy_of_edge(edge).to_executorch(deepcopy(config))
+    except BadInput:
+        raise
     except Exception as error:  # whatever a pass raises
         raise BadInput(
-            f"to_executorch fails with this pass and configuration: {first_line(error)[:200]}; "
-            "lower the model with the shipped pass to see whose fault it is"
+            f"to_executorch fails with this pass and configuration: {first_line(error)[:400]}; "
+            "try --pass shipped to see whether the pass is at fault"
         ) from error
 
 
