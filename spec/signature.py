@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from torch.export import ExportGraphSignature
+from typing import Any
+
+from torch.export import ExportedProgram, ExportGraphSignature
 from torch.export.graph_signature import InputKind, OutputKind, OutputSpec
 
 _MUTATED_KINDS = {
@@ -28,3 +30,8 @@ def mutated_placeholder(spec: OutputSpec, signature: ExportGraphSignature) -> st
         elif given.kind is _MUTATED_KINDS[spec.kind] and given.target == spec.target:
             return str(given.arg.name)
     return None
+
+
+def held(program: ExportedProgram, name: str | None) -> Any:
+    """What a program holds under a qualified name: a parameter, buffer or constant; None where there is none."""
+    return program.state_dict.get(name or "", program.constants.get(name or ""))

@@ -48,6 +48,26 @@ def after_last_schema_reader(program: ExportedProgram) -> Rewritten:
     return program.graph_module, signature
 
 
+def right_after_the_source(program: ExportedProgram) -> Rewritten:
+    """Copies each new value as soon as it is there."""
+    return _copied_at_once(program, name_the_copy=False)
+
+
+def names_the_copy(program: ExportedProgram) -> Rewritten:
+    """Copies each new value as soon as it is there, and names the copy as output, not the input that it writes."""
+    return _copied_at_once(program, name_the_copy=True)
+
+
+def _copied_at_once(program: ExportedProgram, name_the_copy: bool) -> Rewritten:
+    outputs: list[Any] = list(program.graph.output_node().args[0])  # type: ignore[arg-type]
+    for index, target in mutated(program):
+        copy = insert_copy(program.graph, outputs[index], target, outputs[index])
+        outputs[index] = copy if name_the_copy else target
+    signature = rename_outputs(program, outputs)
+    program.graph_module.recompile()
+    return program.graph_module, signature
+
+
 def one_step_early(program: ExportedProgram) -> Rewritten:
     """Moves each copy of the reference pass up past the step that it must come after."""
     before = set(program.graph.nodes)

@@ -3,30 +3,20 @@
 from __future__ import annotations
 
 import json
-import logging
 import subprocess
 import sys
-import warnings
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import torch
-from click.testing import CliRunner, Result
 
-from copyproof.command.main import main
 from copyproof.verify.corpus import find
 from copyproof.verify.corpus.example import export
 
+from .command_line import run, sentence
+
+pytestmark = pytest.mark.usefixtures("restored")
 SHIPPED = "executorch.exir.passes.insert_write_back_for_buffers_pass:insert_write_back_for_buffers_pass"
-
-
-@pytest.fixture(autouse=True)
-def restored() -> Iterator[None]:
-    """The command line silences the libraries for its process; tests go on."""
-    with warnings.catch_warnings():
-        yield
-    logging.disable(logging.NOTSET)
 
 
 @pytest.fixture(scope="session")
@@ -36,18 +26,6 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name in ("swap_pair", "counter_scalar", "view_chain_matmul", "cond_select_cache"):
         torch.export.save(export(find(name)), str(folder / f"{name}.pt2"))
     return folder
-
-
-def run(*arguments: object) -> Result:
-    return CliRunner().invoke(main, [str(a) for a in arguments])
-
-
-def sentence(result: Result) -> str:
-    """The one line that an error prints."""
-    assert result.exit_code == 2, result.output
-    assert "Traceback" not in result.stderr
-    (line,) = result.stderr.strip().splitlines()
-    return line
 
 
 def test_help_answers_without_importing_torch() -> None:

@@ -3,17 +3,12 @@
 from __future__ import annotations
 
 import json
-import logging
-import warnings
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import torch
-from click.testing import CliRunner, Result
 from executorch.exir._serialize._program import deserialize_pte_binary, serialize_pte_binary
 
-from copyproof.command.main import main
 from copyproof.impl import reference_pass
 from copyproof.verify import BadInput
 from copyproof.verify.corpus import find
@@ -21,17 +16,13 @@ from copyproof.verify.corpus.delegated_models import DELEGATED_MODELS
 from copyproof.verify.corpus.example import export
 from copyproof.verify.serialized import File
 
+from .command_line import run, sentence
 from .lowering import file_of
 
 XNNPACK = "executorch.backends.xnnpack.partition.xnnpack_partitioner:XnnpackPartitioner"
 
 
-@pytest.fixture(autouse=True)
-def restored() -> Iterator[None]:
-    """The command line silences the libraries for its process; tests go on."""
-    with warnings.catch_warnings():
-        yield
-    logging.disable(logging.NOTSET)
+pytestmark = pytest.mark.usefixtures("restored")
 
 
 @pytest.fixture(scope="module")
@@ -43,18 +34,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (made / f"{name}_shipped.pte").write_bytes(file_of(find(name), None))
         (made / f"{name}_reference.pte").write_bytes(file_of(find(name), reference_pass))
     return made
-
-
-def run(*arguments: object) -> Result:
-    return CliRunner().invoke(main, [str(a) for a in arguments])
-
-
-def sentence(result: Result) -> str:
-    """The one line that an error prints."""
-    assert result.exit_code == 2, result.output
-    assert "Traceback" not in result.stderr
-    (line,) = result.stderr.strip().splitlines()
-    return line
 
 
 def test_right_file_is_proved(folder: Path) -> None:
@@ -152,7 +131,7 @@ def test_instruction_of_an_unknown_kind_is_bad_input(folder: Path) -> None:
     file = File((folder / "swap_pair_reference.pte").read_bytes())
     file.plans["forward"].chains[0].instructions[1].instr_args = None
     with pytest.raises(BadInput, match=r"instruction 1 of the \.pte file is of no kind that ExecuTorch"):
-        file.machine("forward", {})
+        file.machine("forward")
 
 
 def test_pass_that_raises_in_the_pipeline_is_one_sentence(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

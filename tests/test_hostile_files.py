@@ -27,7 +27,7 @@ from copyproof.verify import BadInput
 from copyproof.verify.corpus import Example, find
 from copyproof.verify.corpus.example import calls_of, export
 from copyproof.verify.program import Meaning, prove_program
-from copyproof.verify.serialized import File
+from copyproof.verify.serialized import File, recognised
 from copyproof.verify.verdicts import Report
 
 from .lowering import edge_of, file_of, program_of
@@ -174,7 +174,7 @@ def judged(name: str, pte: bytes, whole_proof: bool = True) -> str:
                 report = prove_program(model_of(name), pte)
             else:
                 meaning = meaning_of(name)
-                report = meaning.report(File(pte).machine("forward", meaning.states))
+                report = meaning.report(recognised(File(pte).machine("forward"), meaning.states))
     except (Exception, _TooLong) as error:
         report = error
     seconds = monotonic() - started

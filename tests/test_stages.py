@@ -13,7 +13,6 @@ from torch.fx import GraphModule
 from torch.fx.passes.infra.pass_base import PassBase, PassResult
 
 from copyproof.impl import reference_pass
-from copyproof.impl.insertion import insert_copy, mutated, rename_outputs
 from copyproof.spec.obligations import Obligation, Verdict
 from copyproof.spec.pipeline import Stage, copy_of_edge
 from copyproof.verify import BadInput, Report, prove_lowering, prove_program
@@ -22,23 +21,13 @@ from copyproof.verify.corpus.cases import PIPELINE_WRONG
 from copyproof.verify.corpus.example import backend_config
 from copyproof.verify.stages import proofs_of, stage_of
 
-from .known_wrong import after_last_schema_reader
+from .known_wrong import after_last_schema_reader, names_the_copy
 from .lowering import edge_of, file_of, runs_right
 
 
 def lowering(example: Example, write_back_pass: Any = None, **changes: Any) -> Report:
     (report,) = prove_lowering(edge_of(example), write_back_pass, replace(backend_config(example), **changes)).values()
     return report
-
-
-def names_the_copy(program: ExportedProgram) -> Any:
-    """Copies each new value as soon as it is there, and names the copy as output, not the input that it writes."""
-    outputs: list[Any] = list(program.graph.output_node().args[0])  # type: ignore[arg-type]
-    for index, target in mutated(program):
-        outputs[index] = insert_copy(program.graph, outputs[index], target, outputs[index])
-    signature = rename_outputs(program, outputs)
-    program.graph_module.recompile()
-    return program.graph_module, signature
 
 
 @pytest.mark.parametrize(

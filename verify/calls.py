@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from copyproof.spec.effects import Chain, Contents, Effect, canonical, effect_of, same_order
+from copyproof.spec.effects import Chain, Contents, Effect, canonical, effect_of, family, same_order
 from copyproof.spec.errors import BadInput
 from copyproof.spec.runtime_kernels import refused, reshaped
 from copyproof.verify.evaluate import Content, copied, copied_row
@@ -60,8 +60,9 @@ class Calls(Running):
         ]
         skipped = 1 if effect.contents is Contents.SECOND else 0
         contents = [self._read(index) if i >= skipped else f"shape!{i}" for i, (_, index) in enumerate(operands)]
+        values = [self._attribute(index) for index in given]
         symbol, in_place = spell_values(
-            overload, [None if arguments[p].is_out else self._attribute(i) for p, i in enumerate(given)]
+            overload, [None if a.is_out else v for a, v in zip(arguments, values, strict=True)]
         )
         types = [self._type_of(index) for _, index in operands]
         signature = f"{symbol}<{';'.join(spelled_type(t) for t in types)}>"
@@ -76,7 +77,7 @@ class Calls(Running):
         if not effect.writes and returned is not None:
             self._set_number(returned, self._define(f"{signature}#0", contents))
         name = canonical(overload)
-        refusal = refused(name, [t.type if t else None for t in types], [self._attribute(i) for i in given])
+        refusal = refused(name, [t.type if t else None for t in types], values)
         outs = [p for p, argument in enumerate(arguments) if argument.is_out]
         written: list[tuple[int, Content]] = []
         for position in effect.writes:
@@ -85,7 +86,7 @@ class Calls(Running):
                 into = self._type_of(index)
                 if into is None:
                     raise Lost(f"{self.label} writes a number, which has no model")
-                refusal = refusal or self._misfit(effect, name, types, into, arguments, given)
+                refusal = refusal or self._misfit(effect, name, types, into, arguments, values)
                 if refusal:
                     content = f"{REFUSED}{self.label}!{refusal}"
                 elif effect.contents is Contents.SECOND:
@@ -96,7 +97,7 @@ class Calls(Running):
                     content = self._havoc(f"{self.label} views a tensor whose dimensions lie in an unusual order")
                 elif _keeps_first(effect, name, types, into):
                     content = self._flat(contents[0]) if not into.dynamic else contents[0]
-                elif name == canonical(VIEW) or name == canonical(VIEW).replace("default", "out"):
+                elif family(name) == family(canonical(VIEW)):
                     content = self._viewed(f"{symbol}->{into.type.spelled}", contents[0], contents[1:])
                 elif arguments[position].is_out:
                     several = len(outs) > 1 or len(targets) > 1
@@ -121,13 +122,12 @@ class Calls(Running):
         types: list[Tensor | None],
         into: Tensor,
         arguments: Any,
-        given: tuple[int, ...],
+        values: list[Any],
     ) -> str:
         """Why a call that keeps its first operand's contents does not fit its result; empty where it does."""
         first = types[0] if types else None
         if effect.contents is not Contents.FIRST or first is None:
             return ""
-        values = [self._attribute(index) for index in given]
         order = next((v for a, v in zip(arguments, values, strict=True) if a.name == "dim_order"), None)
         if order and layout_of(into.type.dtype, into.type.shape, order) != into.layout:
             return f"its result lies in memory as {into.layout}, and it is asked for the order {order}"
@@ -168,9 +168,10 @@ class Calls(Running):
         written = [given[i] for result, i in effect.aliases if result == 0]
         if written and returned not in written:
             raise Lost(f"{self.label} makes slot {returned} a name of its operand, which has no model")
+        if written:
+            return
         uses = sum(index == returned for call in self.machine.calls for index in getattr(call, "slots", ()))
-        around = (*self.machine.inputs, *self.machine.outputs, *self.machine.buffers.values())
-        if not written and (uses > 1 or returned in around):
+        if uses > 1 or returned in (*self.machine.inputs, *self.machine.outputs, *self.machine.buffers.values()):
             raise Lost(f"{self.label} returns a tensor of its own, which has no model")
 
     def _require_apart(self, read: list[int], written: list[int], pointwise: bool) -> None:
@@ -275,7 +276,7 @@ class Calls(Running):
             self._set_fixed(into, value)
 
     def _free(self, call: Free) -> None:
-        slot = self.slots[call.slot] if call.slot is not None else None
+        slot = self.slots[call.slot]
         if isinstance(slot, Tensor) and (slot.place is not None or slot.constant or call.slot in self.machine.inputs):
             raise Lost(f"{self.label} frees tensor {call.slot}, whose memory is not its own")
 

@@ -8,6 +8,7 @@ import torch
 from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind
 
+from copyproof.spec.signature import held
 from copyproof.verify.pair import Pair
 from copyproof.verify.spelling import raw_bytes
 
@@ -37,7 +38,7 @@ def shared_memory(program: ExportedProgram, pair: Pair) -> str:
     for spec in program.graph_signature.input_specs:
         if spec.kind not in _HELD:
             continue
-        value = program.state_dict.get(spec.target or "", program.constants.get(spec.target or ""))
+        value = held(program, spec.target)
         pointer = _pointer(value)
         if not pointer:
             continue

@@ -16,6 +16,7 @@ from torch.fx import Node
 from torch.utils import _pytree as pytree
 
 from copyproof.spec.graph import action_of, overload_of
+from copyproof.spec.signature import held
 from copyproof.verify.evaluate import Content
 from copyproof.verify.spelling import attribute, content_of
 
@@ -38,7 +39,7 @@ def folded(original: ExportedProgram, constants: Collection[Content]) -> dict[Co
         if node.op == "placeholder":
             spec = specs.get(node.name)
             if spec is not None and spec.kind is not InputKind.USER_INPUT and spec.target not in mutated:
-                value = original.state_dict.get(spec.target or "", original.constants.get(spec.target or ""))
+                value = held(original, spec.target)
                 if isinstance(value, torch.Tensor):
                     values[node] = value.detach()
         elif node.op == "get_attr":

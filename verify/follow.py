@@ -112,18 +112,17 @@ class _Follower(Calls):
         if jump.to <= at:
             raise Lost(f"call {at} closes a loop whose number of rounds is not fixed")
         # The first branch ends in a jump that is always taken, over the second one.
-        last = self.machine.calls[jump.to - 1]
-        over = jump.to
-        ends = jump.to
-        closing = isinstance(last, JumpIfFalse) and jump.to - 1 > at and self._condition(last.condition) is False
-        if isinstance(last, JumpIfFalse) and closing:
-            over, ends = last.to, jump.to - 1
+        over = ends = jump.to
+        last = self.machine.calls[jump.to - 1] if jump.to - 1 > at else None
+        closing = last if isinstance(last, JumpIfFalse) and self._condition(last.condition) is False else None
+        if closing is not None:
+            over, ends = closing.to, jump.to - 1
         if not jump.to <= over <= end:
             raise Lost(f"call {at} jumps in a way that has no model")
         before = self.state
         self.state = before.copy()
         self._run(at + 1, ends)
-        if isinstance(last, JumpIfFalse) and closing and self._condition(last.condition) is not False:
+        if closing is not None and self._condition(closing.condition) is not False:
             raise Lost(f"the branch at call {at} changes how it ends")
         then, self.state = self.state, before.copy()
         self._run(jump.to, over)

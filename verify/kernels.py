@@ -7,7 +7,6 @@ from dataclasses import replace
 from functools import cache
 from typing import Any
 
-import sympy
 import torch
 from executorch.exir.operator.convert import to_out_variant
 from executorch.exir.tensor import scalar_type_enum
@@ -72,7 +71,7 @@ def spell_values(overload: torch._ops.OpOverload, values: list[Any]) -> tuple[st
 
 def spell_node(name: str, node: Node, overload: torch._ops.OpOverload | None) -> str:
     """The symbol of a node of a graph, the same as that of the kernel call that it becomes."""
-    if _delegated(node):
+    if delegated(node):
         values = [... if isinstance(value, Node) else value for value in node.args[1:]]
         return f"{identity_of(node)}({','.join(_text(value, '') for value in values)})"
     if overload is None and not isinstance(node.target, torch._ops.HigherOrderOperator):
@@ -108,7 +107,7 @@ def delegates_of(exported: ExportedProgram) -> dict[str, int]:
         for module in exported.graph_module.modules()
         if isinstance(module, GraphModule)
         for node in module.graph.nodes
-        if _delegated(node)
+        if delegated(node)
     }
 
 
@@ -217,7 +216,8 @@ def _asserts(node: Node) -> bool:
     return overload is not None and not overload._schema.returns and only_asserts(canonical(overload))
 
 
-def _delegated(node: Node) -> bool:
+def delegated(node: Node) -> bool:
+    """Whether a node calls a delegate."""
     return node.op == "call_function" and getattr(node.target, "__name__", "") == "executorch_call_delegate"
 
 
@@ -242,13 +242,10 @@ def _bounded(program: Program) -> Program:
     """A program with every size at its upper bound, and every number computed."""
     if any(step.writes for step in program.steps):
         program = replace(program, steps=tuple(replace(step, body=None) for step in program.steps))
-    ranges = {
-        sympy.Symbol(name, integer=True): ValueRanges(
-            -int_oo if lower is None else lower, int_oo if upper is None else upper
-        )
+    known = {
+        name: ValueRanges(-int_oo if lower is None else lower, int_oo if upper is None else upper)
         for name, (lower, upper) in program.ranges.items()
     }
-    known = {str(symbol): bounds for symbol, bounds in ranges.items()}
 
     def most(size: Any) -> int:
         if isinstance(size, int):

@@ -19,12 +19,11 @@ from torch.utils import _pytree as pytree
 
 from copyproof.spec.effects import canonical, effect_of
 from copyproof.spec.graph import graph_of, overload_of
-from copyproof.spec.program import TensorType
-from copyproof.verify.kernels import identity_of
+from copyproof.spec.signature import held
+from copyproof.verify.kernels import delegated, identity_of
 from copyproof.verify.machine import (
     Call,
     Delegate,
-    Free,
     Items,
     JumpIfFalse,
     Kernel,
@@ -34,10 +33,9 @@ from copyproof.verify.machine import (
     Slot,
     Tensor,
     layout_of,
+    type_of,
 )
 from copyproof.verify.spelling import attribute, raw_bytes
-
-_ALIGNED = 16
 
 
 class Unmodelled(Exception):
@@ -48,8 +46,7 @@ def machine_of(lowered: ExportedProgram, planned: bool) -> Machine:
     """A lowered program as a machine.
 
     Args:
-        lowered: the program as `to_executorch` leaves it (`ExecutorchProgramManager.exported_program()`), or before its
-            memory is planned.
+        lowered: the program as `to_executorch` leaves it (`ExecutorchProgramManager.exported_program()`).
         planned: whether tensors lie where the plan says; else each has memory of its own.
 
     Raises:
@@ -67,6 +64,9 @@ class _Reader:
         self.of_spec: dict[int, int] = {}
         self.keep: list[Any] = []
         self.names: dict[Node, Any] = {}
+        self.mutated_parameters = {
+            spec.target for spec in lowered.graph_signature.output_specs if spec.kind is OutputKind.PARAMETER_MUTATION
+        }
         self.targets: dict[str, Any] = {
             getattr(spec.arg, "name", ""): spec for spec in lowered.graph_signature.input_specs
         }
@@ -89,8 +89,8 @@ class _Reader:
             if node.op == "placeholder":
                 self.names[node] = self._placeholder(node) if given_left is None else given_left.pop(0)
             elif node.op == "get_attr":
-                held = attribute(module, str(node.target))
-                self.names[node] = self._slot(_constant(held)) if isinstance(held, torch.Tensor) else held
+                value = attribute(module, str(node.target))
+                self.names[node] = self._slot(_constant(value)) if isinstance(value, torch.Tensor) else value
             elif node.op == "output":
                 return [self._stands_for(value) for value in pytree.tree_leaves(node.args)]
             else:
@@ -106,20 +106,20 @@ class _Reader:
             self.built.inputs.append(slot)
             return slot
         mutated = self.lowered.graph_signature.buffers_to_mutate.values()
-        value = self.lowered.state_dict.get(name, self.lowered.constants.get(name)) if name else None
+        value = held(self.lowered, name)
         state = given is not None and given.kind is InputKind.BUFFER and name in mutated
         if isinstance(value, torch.Tensor) and not state:
             slot = self._slot(_constant(value))
             self.of_spec[id(spec)] = slot
             self.keep.append(spec)
         else:
-            held = raw_bytes(value) if state and node.meta.get("et_init_buffer") and value is not None else None
-            slot = self._of_spec(spec, name if state else "", held)
+            first = raw_bytes(value) if state and node.meta.get("et_init_buffer") and value is not None else None
+            slot = self._of_spec(spec, name if state else "", first)
         if state:
             self.built.buffers[name] = slot
         elif not name:
             self.built.inputs.append(slot)
-        elif given is not None and given.kind is InputKind.PARAMETER:
+        elif name in self.mutated_parameters:
             self.built.buffers[name] = slot
         return slot
 
@@ -135,7 +135,7 @@ class _Reader:
             return self.names[node.args[0]][node.args[1]]
         if target is torch.ops.higher_order.cond:
             return self._cond(module, node)
-        if getattr(target, "__name__", "") == "executorch_call_delegate":
+        if delegated(node):
             return self._delegate(node)
         overload = overload_of(target)
         if overload is None:
@@ -192,15 +192,24 @@ class _Reader:
         results = self._of_specs(node.meta["spec"])
         listed = results if isinstance(results, list) else [results]
         given = [self._stands_for(operand) for operand in operands]  # type: ignore[union-attr]
-        jump = len(self.built.calls)
-        self._add(Free(None), node)
+        jump = self._jump(self._argument(condition), node)
         self._branch(then, given, listed, node)
-        over = len(self.built.calls)
-        self._add(Free(None), node)
-        self.built.calls[jump] = JumpIfFalse(self._argument(condition), over + 1)
+        over = self._jump(self._slot(Plain(False)), node)
+        self._land(jump)
         self._branch(other, given, listed, node)
-        self.built.calls[over] = JumpIfFalse(self._slot(Plain(False)), len(self.built.calls))
-        return results if isinstance(results, list) else [results]
+        self._land(over)
+        return listed
+
+    def _jump(self, condition: int, node: Node) -> int:
+        """Adds a jump, and returns its place, for `_land` to say where it leads."""
+        self._add(JumpIfFalse(condition, -1), node)
+        return len(self.built.calls) - 1
+
+    def _land(self, jump: int) -> None:
+        """Lets a jump lead to the call that is added next."""
+        call = self.built.calls[jump]
+        assert isinstance(call, JumpIfFalse)
+        self.built.calls[jump] = JumpIfFalse(call.condition, len(self.built.calls))
 
     def _branch(self, module: Any, given: list[Any], results: list[int], node: Node) -> None:
         returned = self._graph(self.names[module], given)
@@ -237,10 +246,9 @@ class _Reader:
 
     def _of_spec(self, spec: TensorSpec, name: str = "", held: bytes | None = None) -> int:
         if id(spec) not in self.of_spec:
-            tensor = _tensor(spec, None, name, held)
             place: tuple[int, int] | None = None
             if not self.planned:
-                self.built.arenas.append(-(-int(tensor.type.nbytes) // _ALIGNED) * _ALIGNED)
+                self.built.arenas.append(spec.nbytes())
                 place = (len(self.built.arenas) - 1, 0)
             elif spec.mem_id is not None and spec.mem_offset is not None:
                 place = (spec.mem_id, spec.mem_offset)
@@ -258,15 +266,11 @@ class _Reader:
 
 
 def _tensor(spec: TensorSpec, place: tuple[int, int] | None, name: str = "", held: bytes | None = None) -> Tensor:
-    shape = tuple(int(size) for size in spec.shape)
-    dtype = str(spec.dtype).removeprefix("torch.")
-    kind = TensorType(shape, tuple(range(len(shape))), 0, spec.dtype.itemsize, dtype)
-    layout = layout_of(dtype, shape, [int(d) for d in spec.dim_order])
+    kind = type_of(spec.shape, spec.dtype)
+    layout = layout_of(kind.dtype, kind.shape, [int(d) for d in spec.dim_order])
     return Tensor(kind, layout, place, not spec.is_static_shape_tensor, held, False, name)
 
 
 def _constant(value: torch.Tensor) -> Tensor:
-    shape = tuple(int(size) for size in value.shape)
-    dtype = str(value.dtype).removeprefix("torch.")
-    kind = TensorType(shape, tuple(range(len(shape))), 0, value.element_size(), dtype)
-    return Tensor(kind, dtype, None, False, raw_bytes(value), True)
+    kind = type_of(value.shape, value.dtype)
+    return Tensor(kind, kind.dtype, None, False, raw_bytes(value), True)

@@ -6,6 +6,7 @@ graph that the pipeline hands to the emitter. `follow.py` says what it computes.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -108,9 +109,9 @@ class JumpIfFalse:
 
 @dataclass(frozen=True)
 class Free:
-    """Ends the life of a slot's memory, which the plan must not cover; None for nothing."""
+    """Ends the life of a slot's memory, which the plan must not cover."""
 
-    slot: int | None
+    slot: int
 
 
 Call = Kernel | Delegate | Move | JumpIfFalse | Free
@@ -139,6 +140,12 @@ class Machine:
     buffers: dict[str, int] = field(default_factory=dict)
     unnamed: str = ""
     astray: list[str] = field(default_factory=list)
+
+
+def type_of(shape: Iterable[Any], dtype: torch.dtype) -> TensorType:
+    """The type of a tensor slot; where its elements lie is for the layout to say."""
+    sizes = tuple(int(size) for size in shape)
+    return TensorType(sizes, tuple(range(len(sizes))), 0, dtype.itemsize, str(dtype).removeprefix("torch."))
 
 
 def layout_of(dtype: str, shape: tuple[int, ...], order: list[int]) -> str:

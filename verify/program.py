@@ -23,6 +23,7 @@ from copyproof.spec.effects import Chain
 from copyproof.spec.errors import BadInput
 from copyproof.spec.obligations import Obligation, Verdict
 from copyproof.spec.program import Program, Role, TensorType, Value
+from copyproof.spec.signature import held
 from copyproof.verify.difference import Differences
 from copyproof.verify.evaluate import Content, Definition, Trace, evaluate
 from copyproof.verify.execution import Execution
@@ -31,7 +32,7 @@ from copyproof.verify.follow import follow
 from copyproof.verify.kernels import asserts, delegates_of, kernel_program_of
 from copyproof.verify.machine import Kernel, Machine, Tensor, layout_of
 from copyproof.verify.pair import assigned
-from copyproof.verify.serialized import File, State
+from copyproof.verify.serialized import File, State, recognised
 from copyproof.verify.sharing import sharing
 from copyproof.verify.solver import Above, Case, Differ, Number, Theory
 from copyproof.verify.spelling import content_of, raw_bytes
@@ -54,8 +55,8 @@ def prove_program(
     """Whether a `.pte` file computes what a program means, for every call: the state it starts from is any state.
 
     Args:
-        original: the functional program: that of an EdgeProgramManager (`edge.exported_program()`), or what the
-            write-back pass gets (`copyproof.spec.pipeline.at_write_back`).
+        original: the functional program: that of an EdgeProgramManager (`edge.exported_program()`) before
+            `to_executorch` has changed it, or what the write-back pass gets (`copyproof.spec.pipeline.at_write_back`).
         pte: the contents of the file.
         method: the method of the file to prove.
         data: what external data files hold, by key (`external_data`).
@@ -67,11 +68,12 @@ def prove_program(
     """
     started = perf_counter()
     file = File(pte, data)
-    named = frozenset(file.machine(method, {}).buffers)
+    machine = file.machine(method)
+    named = frozenset(machine.buffers)
     meaning = Meaning(original, kept=named)
-    report = meaning.report(file.machine(method, meaning.states), timeout, keep_queries)
+    report = meaning.report(recognised(machine, meaning.states), timeout, keep_queries)
     if len(file.plans) > 1:
-        machines = {name: file.machine(name, {}) for name in file.plans}
+        machines = {name: machine if name == method else file.machine(name) for name in file.plans}
         faults = sharing(machines, method, set(meaning.names.values()))
         verdict = Verdict.REFUTED if faults else Verdict.PROVED
         nameless = [name for name in meaning.states if name not in named]
@@ -192,7 +194,7 @@ class Meaning:
         findings = (
             judge.equal(Obligation.STATE, state),
             judge.equal(Obligation.OUTPUT, output),
-            judge.equal(Obligation.FRAME, self._frame(execution, machine)),
+            judge.equal(Obligation.FRAME, self._frame(execution)),
             judge.equal(Obligation.EFFECTS, tokens),
             judge.none(Obligation.SIGNATURE, self._signature(execution, len(output))),
             judge.none(Obligation.PLAN, execution.plan, execution.torn),
@@ -270,7 +272,7 @@ class Meaning:
                 output.append((what, self.functional.outputs[index], found))
         return state, output
 
-    def _frame(self, execution: Execution, machine: Machine) -> list[tuple[str, Content, Content]]:
+    def _frame(self, execution: Execution) -> list[tuple[str, Content, Content]]:
         """What should be as it was: constants, and inputs in the caller's memory that are no targets."""
         kept = [
             (f"input {item.name!r} in the caller's memory", f"in!{item.name}", after)
@@ -280,7 +282,7 @@ class Meaning:
         others = [
             (f"buffer {name!r}", f"state!{name}", after)
             for name, after in execution.final.items()
-            if name not in self.states and not getattr(machine.slots[machine.buffers[name]], "constant", False)
+            if name not in self.states
         ]
         return [*execution.frame, *kept, *others]
 
@@ -311,7 +313,7 @@ class Meaning:
         faults = []
         starts: dict[str, bytes] = {}
         for name, index in machine.buffers.items():
-            value = self.original.state_dict.get(name, self.original.constants.get(name))
+            value = held(self.original, name)
             slot = machine.slots[index]
             if name not in self.states or not isinstance(value, torch.Tensor) or not isinstance(slot, Tensor):
                 continue
@@ -430,7 +432,7 @@ def _contents(original: ExportedProgram, kept: frozenset[str]) -> dict[str, Cont
         elif spec.kind is InputKind.BUFFER and (spec.target in mutated or spec.target in kept):
             found[name] = f"state!{spec.target}"
         else:
-            value = original.state_dict.get(spec.target or "", original.constants.get(spec.target or ""))
+            value = held(original, spec.target)
             if isinstance(value, torch.Tensor):
                 found[name] = content_of(value)
     return found

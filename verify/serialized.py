@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -28,6 +28,7 @@ from copyproof.verify.machine import (
     Slot,
     Tensor,
     layout_of,
+    type_of,
 )
 from copyproof.verify.spelling import delegate_identity
 
@@ -84,13 +85,11 @@ class File:
         self.given = dict(data or {})
         self.data = {**named, **self.given}
 
-    def machine(self, method: str, states: Mapping[str, State]) -> Machine:
+    def machine(self, method: str) -> Machine:
         """One method of the file as a machine.
 
         Args:
             method: its name.
-            states: the model's mutated buffers, by qualified name; for telling apart those that have no name in the
-                file.
 
         Raises:
             BadInput: there is no such method, an external data file is missing, or the file is damaged.
@@ -98,7 +97,7 @@ class File:
         if method not in self.plans:
             raise BadInput(f"the .pte file has the methods {', '.join(self.plans)}, expected {method}")
         try:
-            return _Reader(self, self.plans[method]).machine(states)
+            return _Reader(self, self.plans[method]).machine()
         except (ArithmeticError, AssertionError, AttributeError, LookupError, RuntimeError, TypeError, ValueError) as e:
             if isinstance(e, BadInput):
                 raise
@@ -113,7 +112,7 @@ class _Reader:
         self.slots: list[Slot] = []
         self.astray: list[str] = []
 
-    def machine(self, states: Mapping[str, State]) -> Machine:
+    def machine(self) -> Machine:
         self.slots = [self._slot(index, value) for index, value in enumerate(self.values)]
         calls = [self._call(number, i.instr_args) for number, i in enumerate(self.plan.chains[0].instructions)]
         if len(self.plan.chains) != 1:
@@ -138,21 +137,7 @@ class _Reader:
                     raise BadInput(f"tensor {index} of the .pte file lies outside of its arena; lower the model again")
             if isinstance(slot, Tensor) and slot.name and slot.name not in machine.buffers:
                 machine.buffers[slot.name] = index
-        for name, state in states.items():
-            if name not in machine.buffers and self._stands_for(state):
-                machine.buffers[name] = state.position
         return machine
-
-    def _stands_for(self, state: State) -> bool:
-        """Whether a value without a name can be a buffer: the emitter makes a value for each placeholder first, in
-        order. Which of the file's states is which of the model's is ours to choose: a proof for any choice holds. One
-        that is a constant there cannot change, whatever the model says."""
-        if state.position >= len(self.slots) or state.position in self.plan.inputs:
-            return False
-        slot = self.slots[state.position]
-        if not isinstance(slot, Tensor) or (slot.place is None and not slot.constant) or slot.name:
-            return False
-        return (int(slot.type.nbytes), slot.type.dtype) == (state.nbytes, state.dtype)
 
     def _index(self, index: int) -> int:
         if not 0 <= index < len(self.values):
@@ -178,14 +163,13 @@ class _Reader:
 
     def _tensor(self, index: int, value: Any) -> Tensor:
         dtype = get_scalar_type(value.scalar_type)
-        name = str(dtype).removeprefix("torch.")
-        shape = tuple(int(size) for size in value.sizes)
+        kind = type_of(value.sizes, dtype)
+        shape = kind.shape
         if any(size < 0 for size in shape):
             raise BadInput(f"tensor {index} of the .pte file has the sizes {list(shape)}; lower the model again")
         order = [int(d) for d in value.dim_order]
         if sorted(order) != list(range(len(shape))):
             raise BadInput(f"tensor {index} of the .pte file has the dim order {order}; lower the model again")
-        kind = TensorType(shape, tuple(range(len(shape))), 0, dtype.itemsize, name)
         place = None
         if value.allocation_info is not None:
             start = value.allocation_info.memory_offset_low + (value.allocation_info.memory_offset_high << 32)
@@ -196,7 +180,7 @@ class _Reader:
         constant = place is None and (value.data_buffer_idx > 0 or _external(extra))
         return Tensor(
             kind,
-            layout_of(name, shape, order),
+            layout_of(kind.dtype, shape, order),
             place,
             value.shape_dynamism != schema.TensorShapeDynamism.STATIC,
             self._held(index, value, kind, dtype, order),
@@ -282,6 +266,28 @@ class _Reader:
         if isinstance(call, Kernel):
             return f"call {number} ({call.name})"
         return f"call {number} ({type(call).__name__.lower()})"
+
+
+def recognised(machine: Machine, states: Mapping[str, State]) -> Machine:
+    """A machine in which the model's mutated buffers that have no name in the file are found by their place.
+
+    The emitter makes a value for each placeholder first, in order. Which of the file's states is which of the model's
+    is ours to choose: a proof for any choice holds. One that is a constant there cannot change, whatever the model
+    says.
+
+    Args:
+        machine: a method of a file.
+        states: the model's mutated buffers, by qualified name.
+    """
+    found = dict(machine.buffers)
+    for name, state in states.items():
+        slot = machine.slots[state.position] if state.position < len(machine.slots) else None
+        if name in found or state.position in machine.inputs or not isinstance(slot, Tensor) or slot.name:
+            continue
+        alike = (int(slot.type.nbytes), slot.type.dtype) == (state.nbytes, state.dtype)
+        if alike and (slot.place is not None or slot.constant):
+            found[name] = state.position
+    return replace(machine, buffers=found)
 
 
 def _external(extra: Any) -> bool:

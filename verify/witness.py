@@ -21,7 +21,7 @@ from torch.utils import _pytree as pytree
 from copyproof.spec.effects import NO_LOWERING, Profile
 from copyproof.spec.errors import first_line
 from copyproof.spec.graph import action_of, is_lowered_view, lowered_base
-from copyproof.spec.signature import mutated_placeholder
+from copyproof.spec.signature import held, mutated_placeholder
 
 _TRIALS = 4
 _SHOWN = 6
@@ -228,8 +228,7 @@ def _inputs(original: ExportedProgram, trial: int) -> dict[str, Any]:
             value = example if example is not None else _made_up(val)
             randomise = trial >= 2 or example is None
         else:
-            target = spec.target or ""
-            value = original.state_dict.get(target, original.constants.get(target))
+            value = held(original, spec.target)
             if value is None:
                 value = _made_up(val)
             randomise = trial >= 1 and spec.kind is InputKind.BUFFER
