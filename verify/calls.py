@@ -11,10 +11,10 @@ import torch
 from copyproof.spec.effects import Chain, Contents, Effect, canonical, effect_of, family, same_order
 from copyproof.spec.errors import BadInput
 from copyproof.spec.runtime_kernels import refused, reshaped
-from copyproof.verify.evaluate import Content, copied, copied_row
+from copyproof.verify.evaluate import Content, copied, copied_row, keeps_first
 from copyproof.verify.execution import Lost, Running, View, spelled_type
 from copyproof.verify.kernels import REFUSED, VIEW, spell_number, spell_values
-from copyproof.verify.machine import Delegate, Free, Items, Kernel, Plain, Tensor, layout_of
+from copyproof.verify.machine import Delegate, Free, Items, Kernel, Plain, Tensor, layout_of, overlap
 
 _NUMBERS: Mapping[str, Callable[..., Any]] = {
     name: getattr(operator, name) for name in ("add", "sub", "mul", "eq", "lt", "le", "gt", "ge")
@@ -95,7 +95,7 @@ class Calls(Running):
                     content = contents[1] if cast is None else self._define(cast, [contents[1]])
                 elif same_order(name) and types[0] is not None and (_unusual(types[0]) or _unusual(into)):
                     content = self._havoc(f"{self.label} views a tensor whose dimensions lie in an unusual order")
-                elif _keeps_first(effect, name, types, into):
+                elif _keeps_first(effect, name, types[0] if types else None, into):
                     content = self._flat(contents[0]) if not into.dynamic else contents[0]
                 elif family(name) == family(canonical(VIEW)):
                     content = self._viewed(f"{symbol}->{into.type.spelled}", contents[0], contents[1:])
@@ -178,24 +178,24 @@ class Calls(Running):
         """Notes where a call writes bytes that it still reads: a kernel may write before it has read all, unless it
         goes element by element over just the same bytes."""
         spans = [span for index in dict.fromkeys(written) for span in self._spans(self._named(index))]
-        for i, (arena, start, end) in enumerate(spans):
-            if any(a == arena and low < end and start < high for a, low, high in spans[:i]):
+        for i, span in enumerate(spans):
+            if any(overlap(span, other) for other in spans[:i]):
+                arena, start, end = span
                 self.found.plan.append(f"{self.label} writes two results into bytes {start} to {end} of arena {arena}")
         for index in written:
             into = self._spans(self._named(index))
             for other in read:
                 if not isinstance(self.slots[other], Tensor):
                     continue
-                for arena, start, end in self._spans(self._named(other)):
-                    for theirs, low, high in into:
-                        if arena != theirs or start >= high or low >= end:
-                            continue
-                        a, b = self._type_of(index), self._type_of(other)
-                        same = (start, end) == (low, high) and spelled_type(a) == spelled_type(b)
-                        if not (pointwise and same):
+                a, b = self._type_of(index), self._type_of(other)
+                for span in self._spans(self._named(other)):
+                    for theirs in into:
+                        same = span == theirs and spelled_type(a) == spelled_type(b)
+                        if overlap(span, theirs) and not (pointwise and same):
+                            arena, low, high = theirs
                             self.found.plan.append(
                                 f"{self.label} writes bytes {low} to {high} of arena {arena} while it reads bytes "
-                                f"{start} to {end}"
+                                f"{span[1]} to {span[2]}"
                             )
 
     def _delegate(self, call: Delegate) -> None:
@@ -281,15 +281,11 @@ class Calls(Running):
             raise Lost(f"{self.label} frees tensor {call.slot}, whose memory is not its own")
 
 
-def _keeps_first(effect: Effect, name: str, types: list[Tensor | None], into: Tensor) -> bool:
-    """Whether what is written holds just the first operand's elements in order, in the same shape or in one that is
-    fixed."""
-    first = types[0] if types else None
-    if effect.contents is not Contents.FIRST or first is None or first.type.dtype != into.type.dtype:
+def _keeps_first(effect: Effect, name: str, first: Tensor | None, into: Tensor) -> bool:
+    """Whether what is written holds just the first operand's contents."""
+    if effect.contents is not Contents.FIRST or first is None:
         return False
-    if first.type.shape == into.type.shape and first.dynamic == into.dynamic:
-        return not into.dynamic or not same_order(name)
-    return same_order(name) and not into.dynamic
+    return keeps_first(first.type, into.type, same_order(name))
 
 
 def _unusual(tensor: Tensor) -> bool:

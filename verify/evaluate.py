@@ -162,6 +162,16 @@ SELECT = "select"
 """The symbol of what a branch leaves: the condition, and what each way leaves."""
 
 
+def keeps_first(first: TensorType, into: TensorType, ordered: bool) -> bool:
+    """Whether a result of an operator that copies its first operand holds just that one's contents: in the same shape,
+    or (where the operator keeps the elements in `ordered` sequence) in any that is fixed."""
+    if first.dtype != into.dtype:
+        return False
+    if first.shape == into.shape and first.dynamic == into.dynamic:
+        return not (into.dynamic and ordered)
+    return ordered and not into.dynamic
+
+
 def copied_row(row: int, type_: TensorType) -> str:
     """The symbol of a stack whose last row is `row`: of the rows before it, if any, and a value of this type."""
     return f"row {row}<{type_.spelled}>"
@@ -434,11 +444,7 @@ class _Evaluator:
         if step.contents is not Contents.FIRST or number or not step.operands:
             return False
         first = self.trace.values.get(step.operands[0])
-        if first is None or first.type.dtype != type_.dtype:
-            return False
-        if first.type.shape == type_.shape and first.type.dynamic == type_.dynamic:
-            return not (type_.dynamic and step.same_order)
-        return step.same_order and not type_.dynamic
+        return first is not None and keeps_first(first.type, type_, step.same_order)
 
     def _alias(
         self, index: int, step: Step, value: Value, result: Result, signature: str, contents: list[Content]

@@ -8,7 +8,7 @@ from typing import Any
 
 from copyproof.spec.effects import Chain
 from copyproof.verify.evaluate import SELECT, Content, Definition
-from copyproof.verify.machine import Items, Machine, Plain, Tensor
+from copyproof.verify.machine import Items, Machine, Plain, Span, Tensor
 from copyproof.verify.memory import Arena, Guard
 from copyproof.verify.plan import computed_by_calls, named_by_calls
 from copyproof.verify.spelling import content_of_bytes
@@ -179,6 +179,12 @@ class Running:
             return [leaf for i in slot.slots if i is not None for leaf in self._leaves(i)]
         return [index] if isinstance(slot, Tensor) or index in self.state.numbers else []
 
+    def _tensor(self, index: int) -> Tensor:
+        """A slot that is known to be a tensor's."""
+        slot = self.slots[index]
+        assert isinstance(slot, Tensor)
+        return slot
+
     def _type_of(self, index: int) -> Tensor | None:
         slot = self.slots[index]
         return slot if isinstance(slot, Tensor) else None
@@ -194,8 +200,7 @@ class Running:
         self.state.fixed[index] = value
 
     def _place(self, index: int, content: Content, writer: str) -> None:
-        slot = self.slots[index]
-        assert isinstance(slot, Tensor)
+        slot = self._tensor(index)
         if slot.constant:
             return
         if not slot.in_an_arena:
@@ -227,13 +232,10 @@ class Running:
             return then if then == other else self._define(SELECT, [named.condition, then, other])
         if isinstance(named, View):
             flat = self._flat(self._contents(named.base, assumed))
-            slot = self.slots[named.slot]
-            assert isinstance(slot, Tensor)
-            if not slot.dynamic:
+            if not self._tensor(named.slot).dynamic:
                 return flat
             return self._viewed(named.symbol, flat, list(named.sizes))
-        slot = self.slots[named]
-        assert isinstance(slot, Tensor)
+        slot = self._tensor(named)
         if not slot.in_an_arena:
             return self.state.unplanned[named] if named in self.state.unplanned else self._constant(named)
         arena, start, end = slot.span
@@ -285,8 +287,7 @@ class Running:
         return self.flat.get(content, content)
 
     def _constant(self, index: int) -> Content:
-        slot = self.slots[index]
-        assert isinstance(slot, Tensor)
+        slot = self._tensor(index)
         if slot.held is None:
             return self._havoc(f"{self.label} reads tensor {index}, which has neither memory nor contents")
         if index not in self.constants:
@@ -296,14 +297,12 @@ class Running:
     def _write(self, index: int, content: Content) -> None:
         named = self._named(index)
         while isinstance(named, View):
-            slot = self.slots[named.slot]
-            if not isinstance(slot, Tensor) or slot.dynamic:
+            if self._tensor(named.slot).dynamic:
                 raise Lost(f"{self.label} writes through a view whose size is not fixed")
             named = named.base
         if isinstance(named, Either):
             raise Lost(f"{self.label} writes through a tensor that a branch chose")
-        slot = self.slots[named]
-        assert isinstance(slot, Tensor)
+        slot = self._tensor(named)
         if slot.constant:
             self.found.frame.append((f"constant {named}, which {self.label} writes,", self._constant(named), content))
         elif not slot.in_an_arena:
@@ -312,14 +311,13 @@ class Running:
             arena, start, end = slot.span
             self.state.arenas[arena].write(start, end, content, _held_as(slot, named), self.label, self.call)
 
-    def _spans(self, named: Named) -> list[tuple[int, int, int]]:
+    def _spans(self, named: Named) -> list[Span]:
         """The bytes that a name may stand for."""
         if isinstance(named, View):
             return self._spans(named.base)
         if isinstance(named, Either):
             return self._spans(named.then) + self._spans(named.other)
-        slot = self.slots[named]
-        assert isinstance(slot, Tensor)
+        slot = self._tensor(named)
         return [slot.span] if slot.in_an_arena else [(-1 - named, 0, int(slot.type.nbytes))]
 
 

@@ -14,6 +14,9 @@ import torch
 
 from copyproof.spec.program import TensorType
 
+Span = tuple[int, int, int]
+"""An arena, a first byte, and the byte after the last one."""
+
 
 @dataclass(frozen=True)
 class Tensor:
@@ -23,7 +26,6 @@ class Tensor:
         type: shape at its upper bounds, and element type.
         layout: the element type, and the order of dimensions in memory where it is not the usual one.
         place: arena and first byte; None where the plan gives it no memory.
-        dynamic: whether its sizes may be smaller than in `type`.
         held: its bytes where it is a constant, or its first bytes where it is a buffer, in logical order.
         constant: whether nothing may write it.
         name: the qualified name of a buffer, where it is known.
@@ -32,10 +34,14 @@ class Tensor:
     type: TensorType
     layout: str
     place: tuple[int, int] | None = None
-    dynamic: bool = False
     held: bytes | None = None
     constant: bool = False
     name: str = ""
+
+    @property
+    def dynamic(self) -> bool:
+        """Whether its sizes may be smaller than in `type`."""
+        return self.type.dynamic
 
     @property
     def in_an_arena(self) -> bool:
@@ -43,7 +49,7 @@ class Tensor:
         return self.place is not None and int(self.type.nbytes) > 0
 
     @property
-    def span(self) -> tuple[int, int, int]:
+    def span(self) -> Span:
         """Arena, first byte and the byte after the last one."""
         assert self.place is not None
         arena, start = self.place
@@ -142,10 +148,16 @@ class Machine:
     astray: list[str] = field(default_factory=list)
 
 
-def type_of(shape: Iterable[Any], dtype: torch.dtype) -> TensorType:
+def overlap(one: Span, other: Span) -> bool:
+    """Whether two spans have a byte in common."""
+    return one[0] == other[0] and one[1] < other[2] and other[1] < one[2]
+
+
+def type_of(shape: Iterable[Any], dtype: torch.dtype, dynamic: bool = False) -> TensorType:
     """The type of a tensor slot; where its elements lie is for the layout to say."""
     sizes = tuple(int(size) for size in shape)
-    return TensorType(sizes, tuple(range(len(sizes))), 0, dtype.itemsize, str(dtype).removeprefix("torch."))
+    name = str(dtype).removeprefix("torch.")
+    return TensorType(sizes, tuple(range(len(sizes))), 0, dtype.itemsize, name, dynamic)
 
 
 def layout_of(dtype: str, shape: tuple[int, ...], order: list[int]) -> str:

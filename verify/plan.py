@@ -3,7 +3,7 @@ can rely on."""
 
 from __future__ import annotations
 
-from copyproof.verify.machine import Delegate, Items, Kernel, Machine, Move, Plain, Tensor
+from copyproof.verify.machine import Delegate, Items, Kernel, Machine, Move, Plain, Tensor, overlap
 
 
 def misplaced(machine: Machine) -> list[str]:
@@ -33,15 +33,14 @@ def misplaced(machine: Machine) -> list[str]:
             )
         if slot.place is None:
             continue
-        arena, start, end = slot.span
+        arena, start, _ = slot.span
         if start % slot.type.itemsize:
             faults.append(
                 f"tensor {index} starts at byte {start} of arena {arena}, no multiple of {slot.type.itemsize}"
             )
         loaded = slot.held is not None and index not in machine.buffers.values()
-        for name, (other, low, high) in states.items():
-            shares = arena == other and start < high and low < end
-            if shares and (loaded or ((start, end) != (low, high) and slot.name != name)):
+        for name, span in states.items():
+            if overlap(slot.span, span) and (loaded or (slot.span != span and slot.name != name)):
                 faults.append(f"tensor {index} lies in bytes of the state {name!r}")
     return faults
 

@@ -163,7 +163,7 @@ class _Reader:
 
     def _tensor(self, index: int, value: Any) -> Tensor:
         dtype = get_scalar_type(value.scalar_type)
-        kind = type_of(value.sizes, dtype)
+        kind = type_of(value.sizes, dtype, value.shape_dynamism != schema.TensorShapeDynamism.STATIC)
         shape = kind.shape
         if any(size < 0 for size in shape):
             raise BadInput(f"tensor {index} of the .pte file has the sizes {list(shape)}; lower the model again")
@@ -182,7 +182,6 @@ class _Reader:
             kind,
             layout_of(kind.dtype, shape, order),
             place,
-            value.shape_dynamism != schema.TensorShapeDynamism.STATIC,
             self._held(index, value, kind, dtype, order),
             constant,
             (extra.fully_qualified_name or "") if extra is not None and not constant else "",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
-from copyproof.verify.machine import Machine, Tensor
+from copyproof.verify.machine import Machine, Span, Tensor, overlap
 
 
 def sharing(machines: Mapping[str, Machine], method: str, buffers: Collection[str]) -> list[str]:
@@ -22,7 +22,7 @@ def sharing(machines: Mapping[str, Machine], method: str, buffers: Collection[st
         for name in machine.buffers
         if name in buffers and name not in machines[method].buffers
     ]
-    homes: dict[str, tuple[str, tuple[int, int, int] | None]] = {}
+    homes: dict[str, tuple[str, Span | None]] = {}
     for method, machine in machines.items():
         for name, span in _states(machine).items():
             first, home = homes.setdefault(name, (method, span))
@@ -38,9 +38,7 @@ def sharing(machines: Mapping[str, Machine], method: str, buffers: Collection[st
             for index, slot in enumerate(machine.slots):
                 if not isinstance(slot, Tensor) or slot.place is None or slot.name == name:
                     continue
-                arena, start, end = slot.span
-                overlaps = arena == home[0] and start < home[2] and home[1] < end
-                if overlaps and not (name in machine.buffers and (start, end) == home[1:]):
+                if overlap(slot.span, home) and not (name in machine.buffers and slot.span == home):
                     faults.append(
                         f"tensor {index} of {method} lies in the bytes of the state {name!r}, which {first} shares; "
                         "lower with MemoryPlanningPass(share_mutable_buffers=True)"
@@ -49,13 +47,13 @@ def sharing(machines: Mapping[str, Machine], method: str, buffers: Collection[st
     return faults
 
 
-def _states(machine: Machine) -> dict[str, tuple[int, int, int] | None]:
-    found: dict[str, tuple[int, int, int] | None] = {}
+def _states(machine: Machine) -> dict[str, Span | None]:
+    found: dict[str, Span | None] = {}
     for name, index in machine.buffers.items():
         slot = machine.slots[index]
         found[name] = slot.span if isinstance(slot, Tensor) and slot.place is not None else None
     return found
 
 
-def _told(span: tuple[int, int, int] | None) -> str:
+def _told(span: Span | None) -> str:
     return "no planned memory" if span is None else f"bytes {span[1]} to {span[2]} of arena {span[0]}"
