@@ -138,6 +138,7 @@ def prove(
     """
     from copyproof.command import programs
     from copyproof.spec.errors import BadInput
+    from copyproof.verify.passes import named_pass
     from copyproof.spec.obligations import Verdict
     from copyproof.verify.render import show
 
@@ -148,7 +149,7 @@ def prove(
     try:
         programs.quiet()
         programs.import_modules(imports)
-        write_back_pass = programs.named_pass(REFERENCE_PASS if pass_name is None else pass_name)
+        write_back_pass = named_pass(REFERENCE_PASS if pass_name is None else pass_name)
         if emit_smt2 is not None:
             programs.require_folder(emit_smt2)
         if through is None and config is not None:

@@ -23,8 +23,9 @@ from torch.export import ExportedProgram
 
 from copyproof.spec.errors import BadInput, first_line
 from copyproof.spec.obligations import Verdict
-from copyproof.spec.pipeline import SHIPPED, as_pair, at_write_back, copy_of, standing_in
+from copyproof.spec.pipeline import as_pair, at_write_back, copy_of, standing_in
 from copyproof.verify import Report, prove, prove_pass
+from copyproof.verify.passes import named
 
 
 def quiet() -> None:
@@ -48,38 +49,6 @@ def import_modules(names: Sequence[str]) -> None:
             raise BadInput(
                 f"--import {name} failed: {first_line(error)}; give a module that Python can import"
             ) from error
-
-
-def named_pass(name: str) -> Callable[[ExportedProgram], Any]:
-    """The pass that `PKG.MOD:FN` names.
-
-    Raises:
-        BadInput: the name has another form, or cannot be imported, or is not callable.
-    """
-    found = _named("--pass", SHIPPED if name == "shipped" else name)
-    if not callable(found):
-        raise BadInput(
-            f"the pass {name!r} is a {type(found).__name__}, expected a callable that takes an ExportedProgram"
-        )
-    return found
-
-
-def _named(option: str, name: str) -> Any:
-    """What `PKG.MOD:NAME`, given to an option, names."""
-    module_name, _, path = name.partition(":")
-    if not module_name or not path:
-        raise BadInput(f"{option} {name!r} is not of the form pkg.mod:name, as my_passes.early:my_pass")
-    import_modules(())
-    try:
-        found: Any = importlib.import_module(module_name)
-        for part in path.split("."):
-            found = getattr(found, part)
-    except (Exception, SystemExit) as error:
-        raise BadInput(
-            f"{option} {name!r} cannot be imported: {first_line(error)}; "
-            "give pkg.mod:name of a module on the Python path or in this folder"
-        ) from error
-    return found
 
 
 def require_folder(folder: Path) -> None:
@@ -134,7 +103,7 @@ class Model:
                 "executorch is not installed; install copyproof[executorch], or use --dialect aten"
             ) from error
         config = EdgeCompileConfig(_check_ir_validity=False, preserve_ops=[_operator(op) for op in self.preserve])
-        partitioner = None if self.partitioner is None else _named("--partitioner", self.partitioner)
+        partitioner = None if self.partitioner is None else named("--partitioner", self.partitioner)
         try:
             if partitioner is None:
                 return to_edge(exported, compile_config=config)
@@ -292,7 +261,7 @@ def proved_lowering(
 
     chosen = ExecutorchBackendConfig(emit_mutable_buffer_names=True)
     if config is not None:
-        found = _named("--config", config)
+        found = named("--config", config)
         try:
             chosen = found() if callable(found) else found
         except Exception as error:

@@ -27,15 +27,19 @@ def early_placement(
 
     Returns:
         a callable `ExportedProgram -> (GraphModule, ExportGraphSignature)`, which rewrites its argument's graph and
-        raises ValueError where the signature names a target that the graph lacks.
+        raises ValueError where the signature names a target that the graph lacks; its attribute `rule` is `rule`.
     """
 
     def place(program: ExportedProgram) -> tuple[torch.fx.GraphModule, ExportGraphSignature]:
         return Placement(program, rule, outputs, profile).run()
 
+    place.rule = rule  # type: ignore[attr-defined]
     return place
 
 
 def reference_pass(program: ExportedProgram) -> tuple[torch.fx.GraphModule, ExportGraphSignature]:
     """Early placement by the full rule, for ExecuTorch's default settings. Rewrites `program`'s graph."""
     return early_placement()(program)
+
+
+reference_pass.rule = REFERENCE  # type: ignore[attr-defined]

@@ -138,16 +138,25 @@ class Trace:
     storages: list[Storage] = field(default_factory=list)
 
 
-def evaluate(program: Program, prefix: str, inputs: Mapping[str, Content] | None = None) -> Trace:
+def evaluate(
+    program: Program,
+    prefix: str,
+    inputs: Mapping[str, Content] | None = None,
+    known: Mapping[tuple[str, tuple[Content, ...]], Content] | None = None,
+) -> Trace:
     """Runs `program` over uninterpreted contents.
 
     Args:
         program: the program model, already lowered.
         prefix: begins the names of what it defines.
         inputs: what inputs hold, by placeholder name; the others hold `in!NAME`.
+        known: names of contents that are defined already, by symbol and operands: what is equal to one of them by
+            congruence gets its name.
     """
     ranges = tuple((name, lower, upper) for name, (lower, upper) in sorted(program.ranges.items()))
-    return _Evaluator(program, Trace(prefix, ranges), inputs or {}).run()
+    evaluator = _Evaluator(program, Trace(prefix, ranges), inputs or {})
+    evaluator.defined.update(known or {})
+    return evaluator.run()
 
 
 def copied(source: TensorType | None, into: TensorType) -> str | None:

@@ -20,7 +20,7 @@ from torch._subclasses.fake_tensor import (
 )
 from torch.export import ExportedProgram, ExportGraphSignature
 from torch.export.graph_signature import InputKind, InputSpec, OutputKind
-from torch.fx import Graph, GraphModule, Node
+from torch.fx import Graph, GraphModule, Node, map_arg
 from torch.utils import _pytree as pytree
 
 from copyproof.spec.effects import (
@@ -132,7 +132,8 @@ _HIGHER_ORDER = frozenset(
 
 
 class Reader:
-    """Reads one graph. `trusted` are the original's nodes by name; `spell` gives the symbol of a call."""
+    """Reads one graph. `trusted` are the original's nodes by name; `spell` gives the symbol of a call. For whoever
+    reads many graphs made out of one, `read` is the original, not lowered, and `computed` keeps what calls return."""
 
     def __init__(
         self,
@@ -142,7 +143,12 @@ class Reader:
         profile: Profile,
         trusted: Mapping[str, Node],
         spell: Callable[[str, Node, torch._ops.OpOverload | None], str] | None = None,
+        read: Program | None = None,
+        computed: dict[Any, Any] | None = None,
     ) -> None:
+        self.inputs_read = {item.name: item for item in read.inputs} if read is not None else {}
+        self.steps_read = {step.name: step for step in read.steps} if read is not None else {}
+        self.computed = computed
         self.spell = spell or spelled
         self.original = original
         self.graph_module = graph_module
@@ -169,7 +175,9 @@ class Reader:
             self._check(node)
             self.vals[node] = self._val(node)
             self.values[node] = Value(node.name)
-            if node.op == "placeholder":
+            if node.op == "placeholder" and node.name in self.inputs_read:
+                inputs.append(self.inputs_read[node.name])
+            elif node.op == "placeholder":
                 spec = specs.get(node.name)
                 role = _ROLES.get(spec.kind, Role.OTHER) if spec else Role.OTHER
                 target = spec.target if spec and spec.target else node.name
@@ -249,6 +257,8 @@ class Reader:
     def _step(self, node: Node) -> Step | None:
         if is_lowered_view(node, self.profile, self.returned):
             return self.lowered_step(node, self.profile)
+        if node in self.unchanged and node.name in self.steps_read:
+            return self.steps_read[node.name]
         action = action_of(node)
         if action.name == "getitem":
             if self._item(node):
@@ -356,7 +366,17 @@ class Reader:
             return attribute(self.graph_module, str(node.target)) if node.op == "get_attr" else node.meta.get("val")
         if node.target is operator.getitem:
             return None
-        args, kwargs = pytree.tree_map_only(Node, lambda n: self.vals.get(n), (node.args, node.kwargs))
+        args, kwargs = map_arg((node.args, node.kwargs), lambda n: self.vals.get(n))
+        key = None if self.computed is None else _call_of(node.target, args, kwargs)
+        if key is None:
+            return self._run(node, args, kwargs)
+        assert self.computed is not None
+        if key not in self.computed:
+            self.computed[key] = self._run(node, args, kwargs)
+        return self.computed[key]
+
+    def _run(self, node: Node, args: Any, kwargs: Any) -> Any:
+        """What a call returns on fake operands; BadInput where it cannot run on them."""
         leaves = pytree.tree_leaves((args, kwargs))
         mode = next((v.fake_mode for v in leaves if hasattr(v, "fake_mode")), None)
         if isinstance(node.target, torch._ops.HigherOrderOperator):
@@ -375,6 +395,23 @@ class Reader:
             if any(v is None for v in pytree.tree_leaves([self.vals[n] for n in node.all_input_nodes])):
                 return None
             raise BadInput(f"node {node.name} cannot run: {(str(error).splitlines() or [''])[0]}") from error
+
+
+def _call_of(target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """What decides the types of a call's results: the operator and the types of its operands, of fixed sizes, and its
+    attributes; None where that is not all, or a list holds tensors."""
+    parts: list[Any] = []
+    for value in (*args, *kwargs.values()):
+        kind = tensor_type(value)
+        if kind is not None and all(isinstance(size, int) for size in (*kind.shape, *kind.strides, kind.offset)):
+            parts.append(kind)
+        elif value is None or isinstance(value, (int, float, bool, str)):
+            parts.append((type(value), value))
+        elif isinstance(value, (list, tuple)) and all(isinstance(item, int) for item in value):
+            parts.append(tuple(value))
+        else:
+            return None
+    return target, tuple(parts), tuple(kwargs)
 
 
 def tensor_type(val: Any) -> TensorType | None:
