@@ -13,7 +13,9 @@ from typing import Any
 
 import click
 
-REFERENCE_PASS = "copyproof.impl:reference_pass"
+from copyproof.command.check import check_pass, enumerate_programs
+from copyproof.command.outcome import REFERENCE_PASS, bug, code_of, fail
+
 _WORST_FIRST = (1, 2, 3, 0)
 
 _imports = click.option(
@@ -139,11 +141,9 @@ def prove(
     from copyproof.command import programs
     from copyproof.spec.errors import BadInput
     from copyproof.verify.passes import named_pass
-    from copyproof.spec.obligations import Verdict
     from copyproof.verify.render import show
 
     pair = len(files) == 2 and pass_name is None and not each and through is None
-    code_of = {Verdict.PROVED: 0, Verdict.REFUTED: 1, Verdict.UNKNOWN: 3}
     codes: list[int] = []
     results: list[dict[str, Any]] = []
     try:
@@ -161,7 +161,7 @@ def prove(
         if (method != "forward" or data) and not (pair and files[1].endswith(".pte")):
             raise BadInput("--method and --data are about a .pte file; give it after the model")
     except BadInput as error:
-        _fail(str(error), as_json)
+        fail(str(error), as_json)
     for name in files[:1] if pair else files:
         try:
             folder = emit_smt2
@@ -179,13 +179,13 @@ def prove(
         except KeyboardInterrupt:
             sys.exit(130)
         except Exception as error:  # nothing but a verdict may look like one
-            message = str(error) if isinstance(error, BadInput) else _bug(name, error)
+            message = str(error) if isinstance(error, BadInput) else bug(name, error)
             click.echo(f"copyproof: {message}", err=True)
             codes.append(2)
             results.append({"model": name, "error": message})
             continue
         verdict = report.strict_verdict if strict else report.verdict
-        codes.append(code_of[verdict])
+        codes.append(code_of(verdict))
         subject = {"rewritten": files[1]} if pair else {"pass": pass_name or REFERENCE_PASS}
         results.append({"model": name, **subject, **report.as_json(), "verdict": verdict.value})
         if not as_json:
@@ -228,20 +228,9 @@ def place(model: str, output: str, dialect: str, preserve: tuple[str, ...], impo
     except KeyboardInterrupt:
         sys.exit(130)
     except Exception as error:
-        _fail(str(error) if isinstance(error, BadInput) else _bug(model, error))
+        fail(str(error) if isinstance(error, BadInput) else bug(model, error))
     show.placement(placed, model, output)
 
 
-def _bug(name: str, error: Exception) -> str:
-    from copyproof.spec.errors import first_line
-
-    return (
-        f"{name}: copyproof itself fails on it with {first_line(error)}; please report it with the model and the pass"
-    )
-
-
-def _fail(message: str, as_json: bool = False) -> None:
-    click.echo(f"copyproof: {message}", err=True)
-    if as_json:
-        click.echo(json.dumps({"error": message}))
-    sys.exit(2)
+main.add_command(enumerate_programs)
+main.add_command(check_pass)

@@ -9,9 +9,10 @@ from torch.export import ExportedProgram, ExportGraphSignature
 from torch.export.graph_signature import OutputKind, OutputSpec, TensorArgument
 from torch.fx import GraphModule, Node
 
-from copyproof.impl import reference_pass
+from copyproof.impl import end_placement, reference_pass
 from copyproof.impl.insertion import insert_copy, mutated, rename_outputs
 from copyproof.spec.graph import action_of
+from copyproof.spec.rule import REFERENCE
 from copyproof.spec.signature import MUTATIONS
 
 Rewritten = tuple[GraphModule, ExportGraphSignature]
@@ -171,3 +172,18 @@ def _reversed(program: ExportedProgram, signature: ExportGraphSignature) -> Rewr
     node.args = (tuple(outputs),)
     program.graph_module.recompile()
     return program.graph_module, ExportGraphSignature(signature.input_specs, specs)
+
+
+def raises_on_views(program: ExportedProgram) -> Rewritten:
+    """The reference pass, but it raises where the graph has a view."""
+    if any(node.target is torch.ops.aten.view.default for node in program.graph.nodes):
+        raise RuntimeError("no views, please")
+    return reference_pass(program)
+
+
+def later_than_its_rule(program: ExportedProgram) -> Rewritten:
+    """End placement, which is right, but says that it follows the rule of early placement."""
+    return end_placement()(program)
+
+
+later_than_its_rule.rule = REFERENCE  # type: ignore[attr-defined]

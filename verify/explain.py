@@ -73,7 +73,7 @@ def output_reason(pair: Pair, index: int, kind: str) -> str:
         if (i != index and pair.functional.outputs[i] == pair.memory.outputs[index])
         or (i != index and o.node_name and o.node_name == after.node_name)
     ]
-    if others:
+    if others and after.node_name != before.node_name:
         return (
             f"output {index} is in the wrong place: it returns {after.node_name or after.constant}, the value of the "
             f"original's output {others[0]}, and should return {before.node_name or before.constant}"

@@ -19,10 +19,13 @@ from copyproof.spec.effects import EXECUTORCH, Chain, Profile
 from copyproof.spec.errors import BadInput, first_line
 from copyproof.spec.obligations import Obligation, Verdict
 from copyproof.spec.pipeline import as_pair, copy_of
+from copyproof.spec.rule import Rule
 from copyproof.verify import explain, quality, safety
+from copyproof.verify.conformance import deviations
 from copyproof.verify.contents import changed_contents, shared_memory
 from copyproof.verify.evaluate import Content
 from copyproof.verify.pair import Pair, pair_of
+from copyproof.verify.passes import rule_of
 from copyproof.verify.solver import Answer, Case, Theory
 from copyproof.verify.verdicts import Conflict, Finding, Report
 from copyproof.verify.witness import Witness, witness
@@ -75,6 +78,8 @@ def prove_pass(
 ) -> Report:
     """Runs `write_back_pass` on a copy of `original` and proves the result; arguments as of `prove`.
 
+    Where the pass has an attribute `rule`, a `Rule`, the report says too whether its write-backs stand where that says.
+
     Raises:
         BadInput: as `prove`; and the pass raises, or returns something that is no rewritten graph.
     """
@@ -88,7 +93,7 @@ def prove_pass(
             f"the pass {name} raised {first_line(error)}; run it on this program alone to see where"
         ) from error
     carried = result if isinstance(result, ExportedProgram) else given
-    return _prove(original, result, carried, profile, timeout, keep_queries)
+    return _prove(original, result, carried, profile, timeout, keep_queries, rule_of(write_back_pass))
 
 
 def _prove(
@@ -98,8 +103,10 @@ def _prove(
     profile: Profile,
     timeout: float,
     keep_queries: Path | None,
+    rule: Rule | None = None,
 ) -> Report:
-    """Proves a pair; `carried` is the program whose parameters, buffers and constants the rewritten graph has."""
+    """Proves a pair; `carried` is the program whose parameters, buffers and constants the rewritten graph has, `rule`
+    the rule that the pass says it follows."""
     started = perf_counter()
     _require_program(original)
     try:
@@ -111,6 +118,8 @@ def _prove(
     theory = Theory(pair.definitions, timeout, keep_queries)
     findings = [_Question(pair, theory, obligation).finding() for obligation in _OF_A_GRAPH]
     findings += [_earliest(pair, theory), _lifetime(pair, theory)]
+    if rule is not None:
+        findings.append(_by_rule(pair, rule))
     changed = changed_contents(original, carried) if carried is not None else ""
     if changed:
         findings = [_refuted(f, changed) if f.obligation is Obligation.FRAME else f for f in findings]
@@ -283,6 +292,15 @@ def _lifetime(pair: Pair, theory: Theory) -> Finding:
         return Finding(Obligation.LIFETIME, Verdict.UNKNOWN, answer.seconds, tuple(symbolic[:_MOST_SHOWN]))
     vacuous = "" if pair.write_backs else "no write-back was inserted"
     return Finding(Obligation.LIFETIME, Verdict.PROVED, answer.seconds, vacuous=vacuous)
+
+
+def _by_rule(pair: Pair, rule: Rule) -> Finding:
+    started = perf_counter()
+    departures = deviations(pair, rule)
+    vacuous = "" if pair.write_backs else "no write-back was inserted"
+    verdict = Verdict.REFUTED if departures else Verdict.PROVED
+    reasons = tuple(departures[:_MOST_SHOWN])
+    return Finding(Obligation.RULE, verdict, perf_counter() - started, reasons, vacuous=vacuous)
 
 
 def _timed_out(obligation: Obligation, answer: Answer) -> Finding:

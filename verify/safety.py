@@ -6,6 +6,8 @@ the negation, stands in each docstring. `Pair.functional` is F, `Pair.memory` is
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from copyproof.spec.program import Value
 from copyproof.verify.arithmetic import Relation, relation
 from copyproof.verify.evaluate import Read, Write
@@ -73,34 +75,36 @@ def signature(pair: Pair) -> list[Case]:
     node which the output node has there; and the node that a mutation output names must lie in its target's storage.
     """
     codes: dict[str, int] = {}
-
-    def differ(index: int, what: str, left: str, right: str) -> Case:
+    cases = []
+    for index, what, left, right in signature_facts(pair):
         a = Number(f"{what} {index} is", codes.setdefault(left, len(codes)))
         b = Number(f"{what} {index} should be", codes.setdefault(right, len(codes)))
         # Two integers differ when one is above the other.
         high, low = (a, b) if a.value >= b.value else (b, a)
-        return Case(f"{index}#{what}", (Above(high, low),))
+        cases.append(Case(f"{index}#{what}", (Above(high, low),)))
+    return cases
 
-    cases = []
+
+def signature_facts(pair: Pair) -> Iterator[tuple[int, str, str, str]]:
+    """What the signature says and should say: index, what about it, as it is, as it should be."""
     before_specs, after_specs = pair.original.input_specs, pair.rewritten.input_specs
     for index in range(max(len(before_specs), len(after_specs))):
         before_spec = before_specs[index] if index < len(before_specs) else "missing"
         after_spec = after_specs[index] if index < len(after_specs) else "missing"
-        cases.append(differ(index, "input", after_spec, before_spec))
+        yield index, "input", after_spec, before_spec
     for index in range(max(len(pair.original.outputs), len(pair.rewritten.outputs))):
         if index >= len(pair.original.outputs) or index >= len(pair.rewritten.outputs):
-            cases.append(Case(f"{index}#count", (Above(Number("missing", 2), ONE),)))
+            yield index, "count", str(len(pair.rewritten.outputs)), str(len(pair.original.outputs))
             continue
         before, after = pair.original.outputs[index], pair.rewritten.outputs[index]
-        cases.append(differ(index, "kind", after.kind, before.kind))
-        cases.append(differ(index, "target", after.target or "", before.target or ""))
+        yield index, "kind", after.kind, before.kind
+        yield index, "target", after.target or "", before.target or ""
         if after.node_name:
-            cases.append(differ(index, "name", after.spec_name, after.node_name))
+            yield index, "name", after.spec_name, after.node_name
         if before.target is not None:
             located = pair.memory.values.get(after.value) if after.value is not None else None
             where = located.storage.name if located is not None and not located.storage.fresh else "elsewhere"
-            cases.append(differ(index, "storage", where, before.target))
-    return cases
+            yield index, "storage", where, before.target
 
 
 def order(pair: Pair) -> tuple[list[Case], list[tuple[Write, Read]]]:

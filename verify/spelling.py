@@ -11,20 +11,35 @@ from torch.fx import Node
 
 from copyproof.spec.graph import action_of, overload_of
 
+_PLAIN = (bool, int, str, torch.dtype, torch.layout, torch.device, torch.memory_format)
+
 
 def same_call(a: Node, b: Node) -> bool:
     """Whether two nodes of two graphs are the same call on operands of the same names, however they spell it."""
     if a.op != b.op or a.target != b.target:
         return False
-    text = repr((a.args, a.kwargs))
-    # The text of a tensor that stands in a call itself is rounded.
-    if "tensor(" not in text and text == repr((b.args, b.kwargs)):
+    if _alike(a.args, b.args) and _alike(a.kwargs, b.kwargs):
         return True
     overload = overload_of(a.target)
     return overload is not None and (
         spelled("", a, overload) == spelled("", b, overload)
         and [n.name for n in action_of(a).operands] == [n.name for n in action_of(b).operands]
     )
+
+
+def _alike(a: Any, b: Any) -> bool:
+    """Whether two arguments are the same, nodes by their names; tensors, and what is not plain, never."""
+    if isinstance(a, Node):
+        return isinstance(b, Node) and a.name == b.name
+    if type(a) is not type(b):
+        return False
+    if isinstance(a, (list, tuple)):
+        return len(a) == len(b) and all(map(_alike, a, b))
+    if isinstance(a, dict):
+        return a.keys() == b.keys() and all(_alike(value, b[key]) for key, value in a.items())
+    if isinstance(a, float):
+        return repr(a) == repr(b)
+    return a is None or (isinstance(a, _PLAIN) and bool(a == b))
 
 
 def spelled(name: str, node: Node, overload: torch._ops.OpOverload | None) -> str:

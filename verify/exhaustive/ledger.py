@@ -1,4 +1,8 @@
-"""The file that a survey keeps what it has done in: one row for each block, written when the block is done."""
+"""The folder in which surveys keep what they have done: a file for each shard, a row for each block that is done.
+
+A survey goes on with what any shard of the same survey has done, so that shards that ran elsewhere are brought together
+by putting their files into one folder.
+"""
 
 from __future__ import annotations
 
@@ -19,39 +23,36 @@ from copyproof.verify.passes import fingerprint
 
 
 class Ledger:
-    """A survey's file, or nothing where there is no path. Use it in a `with`.
+    """What is kept of a survey, or nothing where there is no folder. Use it in a `with`.
+
+    Args:
+        folder: where; made if it is not there.
+        pass_name, bounds, shard: which survey. A file of this shard about another one (another pass, other bounds,
+            sources that have changed since) is put aside as `.old`; such files of other shards are not looked at.
 
     Raises:
-        BadInput: the file is none of a survey, or of a survey of another pass (by name or source), other bounds or
-            another shard.
+        BadInput: the folder or its file cannot be written.
     """
 
-    def __init__(self, path: Path | None, pass_name: str, bounds: Bounds, shard: tuple[int, int]) -> None:
+    def __init__(self, folder: Path | None, pass_name: str, bounds: Bounds, shard: tuple[int, int]) -> None:
         self.connection: sqlite3.Connection | None = None
-        if path is None:
+        self.put_aside: Path | None = None
+        self.folder = folder
+        if folder is None:
             return
-        about = {
-            "pass": pass_name,
-            "source": fingerprint(pass_name),
-            "bounds": bounds.spelled,
-            "shard": f"{shard[0]}/{shard[1]}",
-        }
+        self.about = {"pass": pass_name, "source": fingerprint(pass_name), "bounds": bounds.spelled}
         try:
+            folder.mkdir(parents=True, exist_ok=True)
+            path = folder / f"blocks-{shard[0]}-of-{shard[1]}.sqlite"
+            if path.exists() and _about(path) != self.about:
+                self.put_aside = path.rename(path.with_suffix(".old"))
             self.connection = sqlite3.connect(path)
             with self.connection:
                 self.connection.execute("create table if not exists about (key text primary key, value text)")
                 self.connection.execute("create table if not exists block (number integer primary key, tally text)")
-                known = dict(self.connection.execute("select key, value from about"))
-                if not known:
-                    self.connection.executemany("insert into about values (?, ?)", about.items())
-        except sqlite3.DatabaseError as error:
-            raise BadInput(f"{path} is no survey ({error}); name another folder with --out") from error
-        for key, value in (known or about).items():
-            if about.get(key) != value:
-                what = (
-                    "the source of the pass or of copyproof has changed" if key == "source" else f"its {key} is {value}"
-                )
-                raise BadInput(f"{path} keeps another survey: {what}; name another folder with --out, or delete it")
+                self.connection.executemany("insert or replace into about values (?, ?)", self.about.items())
+        except (OSError, sqlite3.Error) as error:
+            raise BadInput(f"--out {folder} cannot be written ({error}); name another folder") from error
 
     def __enter__(self) -> Ledger:
         return self
@@ -70,10 +71,28 @@ class Ledger:
                 self.connection.execute("insert or replace into block values (?, ?)", row)
 
     def tallies(self) -> Iterator[BlockTally]:
-        """What was written down before."""
-        if self.connection is not None:
-            for number, text in self.connection.execute("select number, tally from block order by number").fetchall():
-                yield _from_json(number, json.loads(text))
+        """What was written down before, by any shard, each block once."""
+        if self.folder is None:
+            return
+        seen: set[int] = set()
+        for path in sorted(self.folder.glob("blocks-*-of-*.sqlite")):
+            if _about(path) != self.about:
+                continue
+            with sqlite3.connect(path) as other:
+                rows = other.execute("select number, tally from block order by number").fetchall()
+            for number, text in rows:
+                if number not in seen:
+                    seen.add(number)
+                    yield _from_json(number, json.loads(text))
+
+
+def _about(path: Path) -> dict[str, str]:
+    """What survey a file is about; nothing where it is none."""
+    try:
+        with sqlite3.connect(path) as connection:
+            return dict(connection.execute("select key, value from about"))
+    except sqlite3.Error:
+        return {}
 
 
 def _as_json(tally: BlockTally) -> dict[str, Any]:

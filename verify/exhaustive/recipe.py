@@ -103,7 +103,8 @@ class Recipe:
         """The same program less the steps that do not matter."""
         recipe = self
         while not recipe.live:
-            recipe = recipe._without(recipe._needed().index(False))
+            # The last one first: nothing that is left uses its value.
+            recipe = recipe._without(max(i for i, needed in enumerate(recipe._needed()) if not needed))
         return recipe
 
     def _needed(self) -> list[bool]:

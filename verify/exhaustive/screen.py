@@ -104,6 +104,11 @@ class Screen:
             for case, triple in zip(cases, triples, strict=True)
             if not _closed(case)
         ]
+        found += [
+            Open(Obligation.SIGNATURE, _wrong_signature(pair, index, what), f"{index}#{what}")
+            for index, what, left, right in safety.signature_facts(pair)
+            if left != right
+        ]
         if self.rule is not None:
             found += [Open(Obligation.RULE, Fault.RULE, text) for text in deviations(pair, self.rule)]
         if any(value.shape != SHAPE or bool(value.any()) for value in carried.state_dict.values()):
@@ -177,8 +182,6 @@ def fault_of(pair: Pair, obligation: Obligation, case: Case, triple: tuple[Write
         return Fault.DOUBLED_WRITE if what else _wrong_state(pair, about)
     if obligation is Obligation.OUTPUT:
         return _wrong_output(pair, int(about))
-    if obligation is Obligation.SIGNATURE:
-        return _wrong_signature(pair, int(about), what)
     return Fault.BYSTANDER if obligation is Obligation.FRAME else Fault.EFFECTS
 
 
@@ -205,13 +208,14 @@ def _wrong_state(pair: Pair, target: str) -> Fault:
     mine = [write for write in pair.write_backs if write.storage.name == target]
     if not mine:
         return Fault.LOST_WRITE
-    for read in pair.memory.reads:
-        if read.name == mine[-1].name and read.seen not in pair.expected(read):
+    reads = [read for read in pair.memory.reads if read.name == mine[-1].name]
+    if any(read.located.storage is mine[-1].storage for read in reads):
+        return Fault.SELF_OVERLAP
+    for read in reads:
+        if read.seen not in pair.expected(read):
             overwritten = any(w.storage is read.located.storage and w.step < read.step for w in pair.write_backs)
             return Fault.DEPENDENT_COPIES if overwritten else Fault.WRONG_STATE
     source = pair.memory.values.get(mine[-1].copy) if mine[-1].copy is not None else None
-    if source is not None and source.storage is mine[-1].storage:
-        return Fault.SELF_OVERLAP
     if source is not None and any(w.storage is source.storage and w.step > mine[-1].step for w in pair.memory.writes):
         return Fault.EARLY_SOURCE
     return Fault.WRONG_STATE
@@ -240,7 +244,6 @@ def _all_cases(pair: Pair) -> list[tuple[Obligation, list[Case], list[Any]]]:
         Obligation.OUTPUT: safety.output,
         Obligation.FRAME: safety.frame,
         Obligation.EFFECTS: safety.effects,
-        Obligation.SIGNATURE: safety.signature,
     }
     found: list[tuple[Obligation, list[Case], list[Any]]] = [(Obligation.ORDER, ordered, triples)]
     for obligation, cases_of in others.items():

@@ -2,8 +2,8 @@
 
 Where every step of the program is one that ExecuTorch's pipeline can lower, the script puts the graph into the pipeline
 at the point where write-backs are inserted, and runs the file in the runtime. Steps that cannot stand there (in-place
-operators, views by schema) run over real memory instead, by an interpreter in which `copy_` writes and a lowered view is
-one. The right numbers are those of the functional meaning.
+operators, views by schema) run over real memory instead, by an interpreter in which `copy_` writes and a lowered view
+is one. The right numbers are those of the functional meaning.
 """
 
 from __future__ import annotations
@@ -267,7 +267,7 @@ def main():
     differ = False
     for call, (should, does) in enumerate(zip(expected(), actual())):
         pairs = [(f"output {i}", a, b) for i, (a, b) in enumerate(zip(should[0], does[0], strict=True))]
-        pairs += [(name, a, does[1][name]) for name, a in should[1].items() if name in does[1]]
+        pairs += [(text, should[1][name], value) for text, name, value in does[1]]
         for name, a, b in pairs:
             same = torch.equal(a, b)
             differ = differ or not same
@@ -298,7 +298,9 @@ _IN_MEMORY = """def actual():
             returned = run_graph(graph_module, memory, lowered=True)
         except (KeyError, RuntimeError) as error:
             sys.exit(f"the rewritten graph cannot run: {error}")
-        found.append((returned[len(TARGETS) :], {n: {**state, **given}[n].clone() for n in TARGETS}))
+        held = [(name, name, {**state, **given}[name].clone()) for name in TARGETS]
+        named = [(f"what the signature names for {name}", name, v) for name, v in zip(TARGETS, returned)]
+        found.append((returned[len(TARGETS) :], held + named))
     return found"""
 
 _IN_RUNTIME = """def actual():
@@ -324,7 +326,7 @@ _IN_RUNTIME = """def actual():
     for call in range(CALLS):
         outputs = [value.clone() for value in module.run_method("forward", examples(call), clone_outputs=True)]
         inputs = [name for name in TARGETS if name in INPUTS]  # their new values come first
-        found.append((outputs[len(inputs) :], dict(zip(inputs, outputs))))
+        found.append((outputs[len(inputs) :], [(name, name, value) for name, value in zip(inputs, outputs)]))
     return found"""
 
 

@@ -9,8 +9,11 @@ from __future__ import annotations
 
 import gc
 import heapq
+import logging
 import multiprocessing
+import signal
 import time
+import warnings
 from collections.abc import Callable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
@@ -137,7 +140,7 @@ def survey(
     *,
     shard: tuple[int, int] = (1, 1),
     workers: int = 1,
-    ledger: Path | None = None,
+    folder: Path | None = None,
     seconds: float | None = None,
     progress: Progress | None = None,
 ) -> Survey:
@@ -148,12 +151,12 @@ def survey(
         bounds: which programs.
         shard: (k, n): only every n-th block, beginning with the k-th.
         workers: processes; 1 works in this one.
-        ledger: a file that keeps what is done; a survey that is there already is gone on with.
+        folder: keeps what is done; what is done there already is gone on with.
         seconds: stop after about so long; the survey is then not complete.
         progress: called with what is known so far, after each block.
 
     Raises:
-        BadInput: there is no such pass, or it raises on the very first program; the ledger is another survey's; a
+        BadInput: there is no such pass, or it raises on the very first program; the folder cannot be written; a
             process died.
     """
     started = time.perf_counter()
@@ -164,7 +167,7 @@ def survey(
     found = Survey(pass_name, bounds, shard, mine)
     kept: dict[Key, list[Sighting]] = {}
     counts: dict[Key, int] = {}
-    book = Ledger(ledger, pass_name, bounds, shard)
+    book = Ledger(folder, pass_name, bounds, shard)
 
     def enter(tally: BlockTally) -> None:
         found.done += 1
@@ -179,8 +182,9 @@ def survey(
     with book:
         done = set()
         for tally in book.tallies():
-            done.add(tally.number)
-            enter(tally)
+            if tally.number % shard[1] == shard[0] - 1:
+                done.add(tally.number)
+                enter(tally)
         rest = (
             (number, frames)
             for number, frames in enumerate(blocks(bounds))
@@ -271,8 +275,15 @@ def _require_some_result(judge: _Judge, bounds: Bounds) -> None:
         return
 
 
-def _work(pass_name: str, outputs: int, number: int, frames: tuple[Frame, ...]) -> BlockTally:
+def set_up() -> None:
+    """Sets up a process: an interrupt is for the one that waits for it."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    logging.disable(logging.ERROR)
+    warnings.simplefilter("ignore")
     torch.set_num_threads(1)
+
+
+def _work(pass_name: str, outputs: int, number: int, frames: tuple[Frame, ...]) -> BlockTally:
     return _judge(pass_name).block(number, frames, outputs)
 
 
@@ -284,7 +295,8 @@ def _worked(
         for number, frames in rest:
             yield _judge(pass_name).block(number, frames, outputs)
         return
-    with ProcessPoolExecutor(workers, mp_context=multiprocessing.get_context("spawn")) as pool:
+    spawn = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(workers, mp_context=spawn, initializer=set_up) as pool:
         running: set[Future[BlockTally]] = set()
         try:
             for number, frames in rest:

@@ -1,0 +1,199 @@
+"""`copyproof enumerate`, `copyproof rule` and `copyproof check-pass`."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+
+from copyproof.command.outcome import REFERENCE_PASS, code_of, failing
+
+_KINDS = ("pure", "pure-of-two", "view", "turned", "lowered-view", "clone", "several", "in-place")
+
+
+def _shard(context: click.Context, option: click.Parameter, value: str) -> tuple[int, int]:
+    """`3/16` as (3, 16)."""
+    k, _, n = value.partition("/")
+    if not (k.isdigit() and n.isdigit() and 1 <= int(k) <= int(n)):
+        raise click.BadParameter(f"{value!r} is no shard; give K/N with 1 <= K <= N, as 3/16")
+    return int(k), int(n)
+
+
+def _kinds(context: click.Context, option: click.Parameter, value: str) -> tuple[str, ...]:
+    """`pure,clone` as a tuple of kinds, in their own order."""
+    asked = [kind.strip() for kind in value.split(",")] if value else list(_KINDS)
+    unknown = [kind for kind in asked if kind not in _KINDS]
+    if unknown:
+        raise click.BadParameter(f"no kind of step {unknown[0]!r}; there are {', '.join(_KINDS)}")
+    return tuple(kind for kind in _KINDS if kind in asked)
+
+
+@click.command("enumerate")
+@click.option(
+    "--pass",
+    "pass_name",
+    metavar="PKG.MOD:FN",
+    default=REFERENCE_PASS,
+    show_default=True,
+    help="The write-back pass; or `shipped`.",
+)
+@click.option("--targets", type=click.IntRange(1, 4), default=2, show_default=True, help="At most so many targets.")
+@click.option("--steps", type=click.IntRange(0, 6), default=2, show_default=True, help="At most so many steps.")
+@click.option(
+    "--outputs", type=click.IntRange(0, 3), default=1, show_default=True, help="At most so many user outputs."
+)
+@click.option(
+    "--kinds", callback=_kinds, default="", metavar="KIND,...", help=f"Only steps of these kinds: {', '.join(_KINDS)}."
+)
+@click.option("--shard", callback=_shard, default="1/1", metavar="K/N", help="Only the K-th of N parts of the work.")
+@click.option(
+    "--workers",
+    type=click.IntRange(1),
+    default=os.cpu_count() or 1,
+    show_default="all cores",
+    help="So many processes.",
+)
+@click.option("--seconds", type=click.FloatRange(min=0, min_open=True), help="Stop after about so long.")
+@click.option(
+    "--out",
+    type=Path,
+    default=Path("copyproof-enumerate"),
+    show_default=True,
+    metavar="DIR",
+    help="Keeps what is done, so that the same command goes on where it stopped, and gets a script for each "
+    "kind of fault.",
+)
+@click.option("--count", "only_count", is_flag=True, help="Only count the programs within the bounds.")
+@click.option("--progress/--no-progress", default=None, help="Show progress.  [default: on a terminal]")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
+def enumerate_programs(
+    pass_name: str,
+    targets: int,
+    steps: int,
+    outputs: int,
+    kinds: tuple[str, ...],
+    shard: tuple[int, int],
+    workers: int,
+    seconds: float | None,
+    out: Path,
+    only_count: bool,
+    progress: bool | None,
+    as_json: bool,
+) -> None:
+    """Run a pass on every small program, and prove what it makes.
+
+    Makes all programs within the bounds, up to symmetry and without dead steps, runs the pass on each, and proves the
+    result. For each kind of fault the smallest program is decided by the prover, run, and written to DIR as a script
+    that needs only torch, executorch and the pass, and is a failing test as well.
+
+    \b
+        copyproof enumerate --pass my_passes.early:my_pass
+        copyproof enumerate --pass shipped --targets 2 --steps 1
+        copyproof enumerate --pass my_passes.early:my_pass --steps 3 --shard 3/16 --out shards/
+
+    Exit code: 0 proved on all of them, 1 refuted, 2 bad usage or input, 3 unknown or not complete.
+    """
+    from copyproof.command import programs, surveys
+    from copyproof.verify.exhaustive.bounds import Bounds, count_of_blocks, recipes
+    from copyproof.verify.exhaustive.recipe import Kind
+
+    with failing("enumerate", as_json):
+        programs.quiet()
+        bounds = Bounds(targets, steps, outputs, tuple(Kind(kind) for kind in kinds))
+        if only_count:
+            count = sum(1 for _ in recipes(bounds))
+            found: dict[str, Any] = {"bounds": bounds.spelled, "programs": count, "blocks": count_of_blocks(bounds)}
+            click.echo(json.dumps(found, indent=2) if as_json else f"{count:,} programs: {bounds.spelled}")
+            return
+        from copyproof.verify.exhaustive.survey import survey
+
+        meter = sys.stderr.isatty() if progress is None else progress
+        with surveys.counting(meter) as shown:
+            result = survey(
+                pass_name, bounds, shard=shard, workers=workers, folder=out, seconds=seconds, progress=shown
+            )
+        scripts = surveys.scripts_of(result, out)
+    if as_json:
+        click.echo(json.dumps({**result.as_json(), "scripts": {k: str(v.path) for k, v in scripts.items()}}, indent=2))
+    else:
+        surveys.show(result, scripts)
+    sys.exit(code_of(result.verdict))
+
+
+@click.command("check-pass")
+@click.argument("pass_name", metavar="PKG.MOD:FN")
+@click.option(
+    "--budget",
+    type=click.FloatRange(min=0, min_open=True),
+    default=900.0,
+    show_default=True,
+    help="Seconds in all; what is not looked at by then is UNKNOWN.",
+)
+@click.option("--targets", type=click.IntRange(1, 4), default=2, show_default=True, help="As of `enumerate`.")
+@click.option("--steps", type=click.IntRange(0, 6), default=2, show_default=True, help="As of `enumerate`.")
+@click.option("--outputs", type=click.IntRange(0, 3), default=1, show_default=True, help="As of `enumerate`.")
+@click.option(
+    "--workers", type=click.IntRange(1), default=os.cpu_count() or 1, show_default="all cores", help="Processes."
+)
+@click.option(
+    "--out",
+    type=Path,
+    default=Path("copyproof-enumerate"),
+    show_default=True,
+    metavar="DIR",
+    help="As of `enumerate`: what is done there already is not done again.",
+)
+@click.option("--progress/--no-progress", default=None, help="Show progress.  [default: on a terminal]")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
+@click.option("--junit", type=Path, metavar="FILE.xml", help="Write the result as JUnit XML too.")
+def check_pass(
+    pass_name: str,
+    budget: float,
+    targets: int,
+    steps: int,
+    outputs: int,
+    workers: int,
+    out: Path,
+    progress: bool | None,
+    as_json: bool,
+    junit: Path | None,
+) -> None:
+    """Everything that copyproof can say about a write-back pass, on one page.
+
+    Runs each tier: identity checks, the proof of the rule that the pass offers (its attribute `rule`), all small
+    programs, the corpus of models, the hazard cases, their .pte files, and their runs beside eager. The verdict is the
+    worst of the tiers that apply.
+
+    \b
+        copyproof check-pass my_passes.early:my_pass
+        copyproof check-pass shipped --junit report.xml
+
+    Exit code: 0 proved, 1 refuted, 2 bad usage or input, 3 unknown.
+    """
+    from copyproof.command import programs, surveys
+    from copyproof.verify.exhaustive.bounds import Bounds
+
+    with failing("check-pass", as_json):
+        programs.quiet()
+        from copyproof.command import tier_report, tiers
+
+        meter = sys.stderr.isatty() if progress is None else progress
+
+        def tell(name: str) -> None:
+            if meter:
+                click.echo(f"{name} ...", err=True)
+
+        with surveys.counting(meter) as shown:
+            result = tiers.checked(pass_name, budget, Bounds(targets, steps, outputs), workers, out, tell, shown)
+        if junit is not None:
+            tier_report.write_junit(result, junit)
+    if as_json:
+        found = {"pass": pass_name, "verdict": result.verdict.value, "tiers": [t.as_json() for t in result.tiers]}
+        click.echo(json.dumps(found, indent=2))
+    else:
+        tier_report.show(result)
+    sys.exit(code_of(result.verdict))
