@@ -197,3 +197,57 @@ def check_pass(
     else:
         tier_report.show(result)
     sys.exit(code_of(result.verdict))
+
+
+@click.command("rule")
+@click.option(
+    "--without",
+    multiple=True,
+    metavar="CONSTRAINT",
+    help="Drop this constraint, or group of them, and show a graph that the rest gets wrong. May be repeated.",
+)
+@click.option(
+    "--timeout",
+    type=click.FloatRange(min=0, min_open=True, max=1e6),
+    default=60.0,
+    show_default=True,
+    help="Seconds for each query and solver.",
+)
+@click.option("--run/--no-run", default=True, show_default=True, help="Run each counterexample, to see wrong numbers.")
+@click.option("--out", type=Path, metavar="DIR", help="Write each counterexample as a script here.")
+@click.option("--emit-smt2", type=Path, metavar="DIR", help="Write each query, with its reading, as an SMT-LIB 2 file.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON instead of tables.")
+def rule(
+    without: tuple[str, ...], timeout: float, run: bool, out: Path | None, emit_smt2: Path | None, as_json: bool
+) -> None:
+    """Prove the placement rule for graphs of any size, and show what each of its constraints is for.
+
+    Three lemmas, each decided by Z3 and by cvc5: the rule excludes conflicts; without conflicts the rewritten graph
+    means what the original does; what the rule asks can always be done. Then, for each constraint: the smallest graph
+    that the rest of the rule gets wrong, and the wrong numbers that a pass driven by the rest of the rule gives on it.
+
+    \b
+        copyproof rule
+        copyproof rule --without alias-reads
+
+    Exit code: 0 proved, 1 a weakened rule (--without) is refuted, 2 bad usage or input, 3 unknown.
+    """
+    from copyproof.spec.errors import BadInput
+    from copyproof.spec.rule import REFERENCE
+
+    with failing("rule", as_json):
+        from copyproof.command import programs, rules
+
+        programs.quiet()
+        try:
+            weakened = REFERENCE.without(*without) if without else REFERENCE
+        except KeyError as error:
+            raise BadInput(str(error.args[0])) from error
+        if emit_smt2 is not None:
+            programs.require_folder(emit_smt2)
+            rules.write_queries(weakened, emit_smt2)
+        if without:
+            code = rules.show_weakened(weakened, without, timeout, run, out, as_json)
+        else:
+            code = rules.show_rule(timeout, run, out, as_json)
+    sys.exit(code)

@@ -13,7 +13,7 @@ from typing import Any
 
 import click
 
-from copyproof.command.check import check_pass, enumerate_programs
+from copyproof.command.check import check_pass, enumerate_programs, rule
 from copyproof.command.outcome import REFERENCE_PASS, bug, code_of, fail
 
 _WORST_FIRST = (1, 2, 3, 0)
@@ -234,3 +234,4 @@ def place(model: str, output: str, dialect: str, preserve: tuple[str, ...], impo
 
 main.add_command(enumerate_programs)
 main.add_command(check_pass)
+main.add_command(rule)

@@ -15,17 +15,19 @@ from copyproof.spec.errors import BadInput
 from copyproof.spec.obligations import Verdict
 
 _SHOWN = 6
+_WIDTH = 120
 
 
 def show(result: Checked) -> None:
     """Prints one table, one verdict, and what is behind each tier that is not proved."""
     console = Console(soft_wrap=True, highlight=False)
+    console.width = max(console.width, _WIDTH)
     console.print(f"{_coloured(result.verdict)}  {escape(result.pass_name)}")
     table = Table(box=None, pad_edge=False)
-    for column in ("tier", "question", "verdict", "seconds", "covered"):
+    for column in ("tier", "verdict", "seconds", "covered"):
         table.add_column(column, justify="right" if column == "seconds" else "left")
     for tier in result.tiers:
-        table.add_row(tier.name, escape(tier.question), _said(tier), f"{tier.seconds:.0f}", escape(tier.covered))
+        table.add_row(tier.name, _said(tier), f"{tier.seconds:.0f}", escape(tier.covered))
     console.print(table)
     for tier in result.tiers:
         if tier.reasons:

@@ -51,22 +51,28 @@ class Rule:
     constraints: tuple[Constraint, ...]
 
     def without(self, *names: str) -> Rule:
-        """This rule less the constraints with these names.
+        """This rule less the constraints with these names; the name of one of `GROUPS` stands for all of its members.
 
         Raises:
-            KeyError: a name is not one of this rule's constraints; the message lists those that are.
+            KeyError: a name is neither one of this rule's constraints nor a group of them; the message lists those
+                that are.
         """
-        known = {constraint.name for constraint in self.constraints}
+        known: dict[str, tuple[str, ...]] = {constraint.name: (constraint.name,) for constraint in self.constraints}
+        known |= {group: members for group, members in GROUPS.items() if known.keys() >= set(members)}
         for name in names:
             if name not in known:
                 raise KeyError(f"no constraint {name!r} in rule {self.name!r}; it has {', '.join(sorted(known))}")
-        kept = tuple(c for c in self.constraints if c.name not in names)
+        dropped = {member for name in names for member in known[name]}
+        kept = tuple(c for c in self.constraints if c.name not in dropped)
         return replace(self, name=f"{self.name} without {', '.join(names)}", constraints=kept)
 
     def demands(self, relation: Relation) -> bool:
         """Whether a constraint of this rule speaks of `relation`."""
         return any(constraint.relation is relation for constraint in self.constraints)
 
+
+GROUPS: dict[str, tuple[str, ...]] = {"alias-reads": ("view-reads", "lowered-view-reads")}
+"""Names that stand for several constraints at once: `alias-reads` for all that a last *direct* read does not see."""
 
 REFERENCE = Rule(
     "reference",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 from dataclasses import replace
+from functools import cache
 from typing import Any
 
 import pytest
@@ -18,12 +19,18 @@ from copyproof.verify.rule_proof import QueryProof, RuleProof, StepKind, counter
 SECONDS = 60
 LEMMAS = {"L1": first_lemma(REFERENCE), "L2": second_lemma(), "L3": third_lemma(REFERENCE)}
 QUERIES = [query for queries in LEMMAS.values() for query in queries]
+counter_model_of = cache(counter_model)
 NAMES = [constraint.name for constraint in REFERENCE.constraints]
 
 
 def query_of(lemma: str, name: str) -> Query:
     (query,) = (query for query in LEMMAS[lemma] if query.name == name)
     return query
+
+
+def has_a_model(text: str) -> bool:
+    """Whether a solver finds a model; where one is slow the other is quick."""
+    return by_z3(text, 5).status == "sat" or by_cvc5(text, SECONDS).status == "sat"
 
 
 @pytest.fixture(scope="module")
@@ -44,6 +51,8 @@ def test_reference_rule_is_proved_of_premises_that_agree_and_of_programs_with_ev
     assert proof.verdict is Verdict.PROVED
     assert {p.premises.status for p in proof.queries} == {"sat"}
     assert proof.plenty.status == "sat"
+    assert proof.as_lines()[0] == "PROVED  the reference rule, for graphs of any size"
+    assert len(proof.as_lines()) == 1 + len(proof.queries)
 
 
 def test_every_query_is_in_the_decidable_fragment(proof: RuleProof) -> None:
@@ -89,7 +98,7 @@ NEEDED_BY = {
 
 @pytest.mark.parametrize("conflict", [fact.name for fact in NO_CONFLICT])
 def test_refinement_needs_the_absence_of_each_kind_of_conflict(conflict: str) -> None:
-    assert by_cvc5(query_of("L2", NEEDED_BY[conflict]).without(conflict).text, SECONDS).status == "sat"
+    assert has_a_model(query_of("L2", NEEDED_BY[conflict]).without(conflict).text)
 
 
 def test_what_refinement_presumes_is_what_the_rule_is_proved_to_give() -> None:
@@ -105,13 +114,13 @@ def test_what_the_rule_presumes_is_what_a_placement_is_proved_to_meet() -> None:
 
 @pytest.mark.parametrize("action", ["clone-a-source", "clone-an-output", "write-back"])
 def test_placement_needs_that_an_action_is_taken_when_it_may_be(action: str) -> None:
-    assert by_z3(query_of("L3", action).without("action").text, SECONDS).status == "sat"
+    assert has_a_model(query_of("L3", action).without("action").text)
 
 
 @pytest.mark.parametrize("name", [*NAMES, *GROUPS])
 def test_without_a_constraint_there_is_a_graph_with_a_conflict_of_just_its_relation(name: str) -> None:
     rule = REFERENCE.without(name)
-    found = counter_model(rule, SECONDS)
+    found = counter_model_of(rule, SECONDS)
     assert found is not None
     dropped = {c.relation for c in REFERENCE.constraints} - {c.relation for c in rule.constraints}
     assert found.conflict.relation in dropped
@@ -144,7 +153,7 @@ def test_full_rule_has_no_counter_model() -> None:
 
 
 def test_smallest_graph_that_a_pass_that_trusts_schemas_gets_wrong() -> None:
-    found = counter_model(REFERENCE.without("lowered-view-reads"), SECONDS)
+    found = counter_model_of(REFERENCE.without("lowered-view-reads"), SECONDS)
     assert found is not None
     text = "\n".join(found.as_lines())
     assert "v     = view_copy(b)" in text and "# W2  the write-back" in text, text
@@ -196,9 +205,10 @@ def test_text_says_in_prose_what_it_asserts(query: Query) -> None:
 
 
 def test_model_of_a_given_size_is_plain_data() -> None:
-    text = "(declare-sort A 0)\n(declare-fun f (A) A)\n(assert (forall ((x A)) (exists ((y A)) (not (= (f x) y x)))))"
-    assert finite_model(f"{text}(assert (forall ((x A)) (not (= (f x) x))))", {"A": 1}, SECONDS) == "unsat"
-    found = finite_model(f"{text}(assert (forall ((x A)) (not (= (f x) x))))", {"A": 2}, SECONDS)
+    text = "(declare-sort A 0)\n(declare-fun f (A) A)\n(assert (forall ((x A)) (exists ((y A)) (not (= (f x) x y)))))"
+    moves = f"{text}\n(assert (not (exists ((x A)) (= (f x) x))))"
+    assert finite_model(moves, {"A": 1}, SECONDS) == "unsat"
+    found = finite_model(moves, {"A": 2}, SECONDS)
     assert isinstance(found, Model)
     assert found("f", "A!0") == "A!1" and found("f", "A!1") == "A!0"
 

@@ -40,7 +40,7 @@ class Where(Enum):
     )
 
 
-def script_of(recipe: Recipe, pass_name: str, fault: str, where: Where, expression: str = "") -> str:
+def script_of(recipe: Recipe, pass_name: str, fault: str, where: Where, expression: str = "", setup: str = "") -> str:
     """The script for a program that a pass gets wrong.
 
     Args:
@@ -49,6 +49,7 @@ def script_of(recipe: Recipe, pass_name: str, fault: str, where: Where, expressi
         pass_name: the pass, `pkg.mod:fn` or `shipped`.
         fault: what is wrong, for its first line.
         expression: Python that makes the pass out of what `pass_name` names; empty where that is the pass itself.
+        setup: an import that `expression` needs.
     """
     module, _, function = (SHIPPED if pass_name == "shipped" else pass_name).partition(":")
     names, first = recipe.names, recipe.bystander + 1
@@ -70,6 +71,7 @@ def script_of(recipe: Recipe, pass_name: str, fault: str, where: Where, expressi
         module=module,
         function=function.split(".")[0],
         the_pass=expression or function,
+        setup=f"{setup}  # noqa: E402\n" if setup else "",
         shape=repr(list(SHAPE)),
         buffers=repr(buffers),
         inputs=repr([n for n in names[:first] if n not in buffers]),
@@ -133,7 +135,7 @@ warnings.simplefilter("ignore")
 logging.disable(logging.ERROR)
 
 from $module import $function  # noqa: E402
-
+$setup
 WRITE_BACK_PASS = $the_pass
 SHAPE = $shape
 BUFFERS = $buffers
@@ -339,16 +341,18 @@ class Seen:
     printed: str
 
 
-def seen(recipe: Recipe, pass_name: str, fault: str, expression: str = "", timeout: float = 120.0) -> Seen | None:
+def seen(
+    recipe: Recipe, pass_name: str, fault: str, expression: str = "", setup: str = "", timeout: float = 120.0
+) -> Seen | None:
     """The script for a program that a pass gets wrong, once it has been run and the numbers differed: in the runtime if
     it shows there, else over memory; None if it shows nowhere.
 
     Args:
-        recipe, pass_name, fault, expression: as of `script_of`.
+        recipe, pass_name, fault, expression, setup: as of `script_of`.
         timeout: seconds for one run.
     """
     for where in Where if in_runtime(recipe) else (Where.MEMORY,):
-        text = script_of(recipe, pass_name, fault, where, expression)
+        text = script_of(recipe, pass_name, fault, where, expression, setup)
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder, "repro.py")
             path.write_text(text)
