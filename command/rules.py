@@ -15,7 +15,10 @@ from rich.table import Table
 from copyproof.command.outcome import code_of
 from copyproof.command.surveys import COLOURS
 from copyproof.fuzz.ablation import Ablation, ablation
-from copyproof.spec.lemmas import LEMMAS, first_lemma, second_lemma, third_lemma
+from copyproof.spec.lemmas import STATEMENTS
+from copyproof.spec.lemmas.exclusion import first_lemma
+from copyproof.spec.lemmas.placement import third_lemma
+from copyproof.spec.lemmas.refinement import second_lemma
 from copyproof.spec.rule import REFERENCE, Rule
 from copyproof.verify.rule_proof import RuleProof, counter_model, prove_rule
 
@@ -96,7 +99,7 @@ def _show_proof(proof: RuleProof) -> None:
     console = Console(soft_wrap=True, highlight=False)
     colour = COLOURS[proof.verdict]
     console.print(f"[bold {colour}]{proof.verdict.value}[/]  the placement rule, for graphs of any size")
-    for name, statement in LEMMAS.items():
+    for name, statement in STATEMENTS.items():
         console.print(f"\n{name} {escape(statement)}")
         table = Table(box=None, pad_edge=False)
         for column in ("query", "verdict", "Z3", "cvc5"):

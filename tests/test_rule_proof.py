@@ -10,7 +10,10 @@ from typing import Any
 import pytest
 
 from copyproof.spec.errors import BadInput
-from copyproof.spec.lemmas import NO_CONFLICT, STEPS, Query, facts, first_lemma, second_lemma, third_lemma
+from copyproof.spec.lemmas.exclusion import NO_CONFLICT, first_lemma
+from copyproof.spec.lemmas.formulas import Query, facts
+from copyproof.spec.lemmas.placement import third_lemma
+from copyproof.spec.lemmas.refinement import STEPS, second_lemma
 from copyproof.spec.obligations import Verdict
 from copyproof.spec.rule import GROUPS, REFERENCE, Relation
 from copyproof.verify.deciders import Decision, Model, by_cvc5, by_z3, finite_model, fragment

@@ -10,18 +10,11 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from functools import cache
 
-from copyproof.spec.lemmas import (
-    LIKENESS,
-    RELATIONS,
-    Fact,
-    Query,
-    first_lemma,
-    like_a_graph,
-    plenty,
-    relation_name,
-    second_lemma,
-    third_lemma,
-)
+from copyproof.spec.lemmas.examples import LIKENESS, like_a_graph, plenty
+from copyproof.spec.lemmas.exclusion import RELATIONS, first_lemma, relation_name
+from copyproof.spec.lemmas.formulas import Fact, Query
+from copyproof.spec.lemmas.placement import third_lemma
+from copyproof.spec.lemmas.refinement import second_lemma
 from copyproof.spec.obligations import Verdict, worst
 from copyproof.spec.rule import REFERENCE, Relation, Rule
 from copyproof.verify.deciders import Decision, Model, by_cvc5, by_z3, finite_model, fragment
