@@ -1,8 +1,8 @@
 """What each constraint of the placement rule is for: a graph that the rule gets wrong without it, and wrong numbers.
 
 The graph is the counter-model that the solver finds. It becomes a program, which the reference pass driven by the
-weakened rule gets wrong in ExecuTorch's runtime, or over real memory. Where the weakened pass can only make what PyTorch
-does not take (a step reads what is not there yet, a copy within overlapping memory), the counter-model itself is run.
+weakened rule gets wrong in ExecuTorch's runtime, or over real memory. Where the weakened pass can only make what
+PyTorch does not take (a step reads what is not there yet, a copy within overlapping memory), the counter-model is run.
 """
 
 from __future__ import annotations

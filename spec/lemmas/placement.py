@@ -202,7 +202,7 @@ def third_lemma(rule: Rule) -> tuple[Query, ...]:
 
     def query(name: str, premises: tuple[Fact, ...], goals: tuple[Fact, ...]) -> Query:
         vocabulary = (*PROGRAM, *RELATIONS, *PLACING)
-        return Query("L3", name, vocabulary, (*ORIGINAL, *apart_steps, *order, *premises), combined(name, goals))
+        return Query("L3", name, vocabulary, (*ORIGINAL, *uncloned, *order, *premises), combined(name, goals))
 
     queries = [query("bounds", (), waits), query("start", (*bounds, *NOTHING_PUT_IN), KEPT)]
     queries += [query(name, (*bounds, *KEPT, *action), KEPT_AFTER) for name, action in ACTIONS.items()]
