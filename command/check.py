@@ -13,6 +13,7 @@ import click
 from copyproof.command.outcome import REFERENCE_PASS, code_of, failing
 
 _KINDS = ("pure", "pure-of-two", "view", "turned", "lowered-view", "clone", "several", "in-place")
+_FEWER_KINDS = "pure,pure-of-two,view,turned,lowered-view,in-place"
 
 
 def _shard(context: click.Context, option: click.Parameter, value: str) -> tuple[int, int]:
@@ -137,6 +138,14 @@ def enumerate_programs(
 @click.option("--steps", type=click.IntRange(0, 6), default=2, show_default=True, help="As of `enumerate`.")
 @click.option("--outputs", type=click.IntRange(0, 3), default=1, show_default=True, help="As of `enumerate`.")
 @click.option(
+    "--kinds",
+    callback=_kinds,
+    default=_FEWER_KINDS,
+    show_default=True,
+    metavar="KIND,...",
+    help="As of `enumerate`; by default all but those that are to a placement what `pure` is.",
+)
+@click.option(
     "--workers", type=click.IntRange(1), default=os.cpu_count() or 1, show_default="all cores", help="Processes."
 )
 @click.option(
@@ -156,6 +165,7 @@ def check_pass(
     targets: int,
     steps: int,
     outputs: int,
+    kinds: tuple[str, ...],
     workers: int,
     out: Path,
     progress: bool | None,
@@ -176,6 +186,7 @@ def check_pass(
     """
     from copyproof.command import programs, surveys
     from copyproof.verify.exhaustive.bounds import Bounds
+    from copyproof.verify.exhaustive.recipe import Kind
 
     with failing("check-pass", as_json):
         programs.quiet()
@@ -188,7 +199,8 @@ def check_pass(
                 click.echo(f"{name} ...", err=True)
 
         with surveys.counting(meter) as shown:
-            result = tiers.checked(pass_name, budget, Bounds(targets, steps, outputs), workers, out, tell, shown)
+            bounds = Bounds(targets, steps, outputs, tuple(Kind(kind) for kind in kinds))
+            result = tiers.checked(pass_name, budget, bounds, workers, out, tell, shown)
         if junit is not None:
             tier_report.write_junit(result, junit)
     if as_json:

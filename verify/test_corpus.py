@@ -7,10 +7,7 @@ pass does, is an expected failure that names the stage.
 
 from __future__ import annotations
 
-import importlib
-import logging
-import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -21,42 +18,14 @@ from copyproof.verify import BadInput, prove_lowering, prove_pass
 from copyproof.verify.corpus import CASES, MODELS, Example
 from copyproof.verify.corpus.cases import DOES_NOT_REACH, NOT_IN_RUNTIME, PIPELINE_WRONG
 from copyproof.verify.corpus.example import backend_config, export, to_edge
+from copyproof.verify.passes import REFERENCE_PASS
 from copyproof.verify.render import as_text
-
-REFERENCE_PASS = "copyproof.impl:reference_pass"
 
 _REACHING = [
     pytest.param(example, id=example.name, marks=[pytest.mark.slow] if example.slow else [])
     for example in MODELS + CASES
     if example.name not in DOES_NOT_REACH
 ]
-
-
-@pytest.fixture(autouse=True)
-def quiet() -> Iterator[None]:
-    """Keeps the exporter's trace out of the failure messages."""
-    logging.disable(logging.ERROR)
-    yield
-    logging.disable(logging.NOTSET)
-
-
-@pytest.fixture
-def pass_name(request: pytest.FixtureRequest) -> str:
-    """The name of the pass to prove."""
-    return request.config.getoption("write_back_pass") or REFERENCE_PASS
-
-
-@pytest.fixture
-def write_back_pass(pass_name: str) -> Callable[[Any], Any]:
-    """The pass to prove."""
-    module, _, function = pass_name.partition(":")
-    if "" not in sys.path:
-        sys.path.insert(0, "")
-    try:
-        found = getattr(importlib.import_module(module), function)
-    except (ImportError, AttributeError, ValueError) as error:
-        pytest.exit(f"--pass {pass_name}: {error}; give pkg.mod:fn", returncode=2)
-    return found
 
 
 @pytest.mark.parametrize("example", _REACHING)

@@ -26,6 +26,8 @@ from copyproof.verify.exhaustive.recipe import Act, Kind, Recipe
 
 aten = torch.ops.aten
 SHAPE = (2, 2)
+ZEROS = torch.zeros(SHAPE).tolist()
+"""What every target that is a buffer holds at the start."""
 
 
 def call_of(step: Act, place: int) -> tuple[Any, tuple[Any, ...]]:

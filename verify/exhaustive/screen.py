@@ -9,6 +9,7 @@ to decide.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from copy import copy
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Any
@@ -25,7 +26,7 @@ from copyproof.verify import safety
 from copyproof.verify.conformance import deviations, manners_of
 from copyproof.verify.evaluate import Content, Read, Trace, Write, evaluate
 from copyproof.verify.exhaustive.bounds import Frame
-from copyproof.verify.exhaustive.build import SHAPE, Builder
+from copyproof.verify.exhaustive.build import ZEROS, Builder
 from copyproof.verify.exhaustive.recipe import Recipe
 from copyproof.verify.frontend import Reader
 from copyproof.verify.pair import Pair
@@ -111,7 +112,7 @@ class Screen:
         ]
         if self.rule is not None:
             found += [Open(Obligation.RULE, Fault.RULE, text) for text in deviations(pair, self.rule)]
-        if any(value.shape != SHAPE or bool(value.any()) for value in carried.state_dict.values()):
+        if any(value.tolist() != ZEROS for value in carried.state_dict.values()):
             found.append(Open(Obligation.FRAME, Fault.CONTENTS))
         return found
 
@@ -159,7 +160,9 @@ class Screen:
         for value in recipe.outputs:
             outputs.append(shown[value])
             contents.append(held[value])
-        return replace(self.program, outputs=tuple(outputs)), replace(self.functional, outputs=contents)
+        functional = copy(self.functional)
+        functional.outputs = contents
+        return replace(self.program, outputs=tuple(outputs)), functional
 
 
 class Traced(Pair):
@@ -202,12 +205,11 @@ def _stale(pair: Pair, write: Write, read: Read) -> Fault:
 
 
 def _wrong_state(pair: Pair, target: str) -> Fault:
-    writes = [write for write in pair.memory.writes if write.storage.name == target]
-    if not writes:
-        return Fault.LOST_WRITE
     mine = [write for write in pair.write_backs if write.storage.name == target]
     if not mine:
-        return Fault.LOST_WRITE
+        _, output = pair.targets[target]
+        source = pair.functional.values.get(output.value) if output.value is not None else None
+        return Fault.WRONG_STATE if source is not None and source.storage.name == target else Fault.LOST_WRITE
     reads = [read for read in pair.memory.reads if read.name == mine[-1].name]
     if any(read.located.storage is mine[-1].storage for read in reads):
         return Fault.SELF_OVERLAP
