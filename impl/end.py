@@ -21,3 +21,8 @@ def end_placement(outputs: Naming = "placeholder", profile: Profile = EXECUTORCH
         return Placement(program, REFERENCE, outputs, profile, earliest=False).run()
 
     return place
+
+
+def end_pass(program: ExportedProgram) -> tuple[torch.fx.GraphModule, ExportGraphSignature]:
+    """End placement for ExecuTorch's default settings. Rewrites `program`'s graph."""
+    return end_placement()(program)
