@@ -59,15 +59,20 @@ def ablation(names: tuple[str, ...], model: CounterModel) -> Ablation:
 
 def recipe_of(model: CounterModel) -> Recipe:
     """A counter-model as a program: without write-backs and clones, which are for a pass to place; what nothing uses is
-    returned, so that it matters; a view by schema is a transposed one."""
+    returned, so that it matters; a view by schema is a transposed one; what is written in place is computed first, where
+    it is an input that no functional program may write."""
     number: dict[str, int] = {name: i for i, name in enumerate(model.targets)}
     bystander = len(model.targets)
     steps: list[Act] = []
     sources: dict[str, str] = {}
     returned: list[str] = []
+    written_inputs = {s.operands[0] for s in model.steps if s.kind is StepKind.IN_PLACE} - set(model.targets)
     for step in model.steps:
         if step.kind is StepKind.PLACEHOLDER:
             number.setdefault(step.name, bystander)
+            if step.name in written_inputs:
+                number[step.name] = bystander + 1 + len(steps)
+                steps.append(Act(Kind.PURE.value, (bystander,)))
         elif step.kind is StepKind.WRITE_BACK:
             assert step.target is not None
             sources[step.target] = step.operands[1].removesuffix("_clone")

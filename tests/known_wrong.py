@@ -187,3 +187,8 @@ def later_than_its_rule(program: ExportedProgram) -> Rewritten:
 
 
 later_than_its_rule.rule = REFERENCE  # type: ignore[attr-defined]
+
+
+def always_raises(program: ExportedProgram) -> Rewritten:
+    """A pass with a bug."""
+    raise KeyError("oops")
