@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import sys
 from pathlib import Path
@@ -19,9 +20,16 @@ _FEWER_KINDS = "pure,pure-of-two,view,turned,lowered-view,in-place"
 def _shard(context: click.Context, option: click.Parameter, value: str) -> tuple[int, int]:
     """`3/16` as (3, 16)."""
     k, _, n = value.partition("/")
-    if not (k.isdigit() and n.isdigit() and 1 <= int(k) <= int(n)):
+    if not (k.isdecimal() and n.isdecimal() and 1 <= int(k) <= int(n)):
         raise click.BadParameter(f"{value!r} is no shard; give K/N with 1 <= K <= N, as 3/16")
     return int(k), int(n)
+
+
+def _a_number(context: click.Context, option: click.Parameter, value: float | None) -> float | None:
+    """A number of seconds, and not `nan`."""
+    if value is not None and math.isnan(value):
+        raise click.BadParameter("nan is no number of seconds")
+    return value
 
 
 def _kinds(context: click.Context, option: click.Parameter, value: str) -> tuple[str, ...]:
@@ -58,7 +66,9 @@ def _kinds(context: click.Context, option: click.Parameter, value: str) -> tuple
     show_default="all cores",
     help="So many processes.",
 )
-@click.option("--seconds", type=click.FloatRange(min=0, min_open=True), help="Stop after about so long.")
+@click.option(
+    "--seconds", type=click.FloatRange(min=0, min_open=True), callback=_a_number, help="Stop after about so long."
+)
 @click.option(
     "--out",
     type=Path,
@@ -130,6 +140,7 @@ def enumerate_programs(
 @click.option(
     "--budget",
     type=click.FloatRange(min=0, min_open=True),
+    callback=_a_number,
     default=900.0,
     show_default=True,
     help="Seconds in all; what is not looked at by then is UNKNOWN.",
@@ -193,6 +204,8 @@ def check_pass(
         from copyproof.command import tier_report, tiers
 
         meter = sys.stderr.isatty() if progress is None else progress
+        if junit is not None:
+            tier_report.require_writable(junit)
 
         def tell(name: str) -> None:
             if meter:

@@ -48,6 +48,8 @@ def failing(name: str, as_json: bool = False) -> Iterator[None]:
         yield
     except KeyboardInterrupt:
         sys.exit(130)
+    except SystemExit as error:
+        fail(f"{name}: something that was called ended the process (sys.exit({error.code!r})); no verdict", as_json)
     except BadInput as error:
         fail(str(error), as_json)
     except Exception as error:

@@ -77,6 +77,8 @@ def show(found: Survey, scripts: dict[str, Script]) -> None:
     colour = COLOURS[found.verdict]
     console.print(f"[bold {colour}]{found.verdict.value}[/]  {escape(found.pass_name)} on all small programs{shard}")
     console.print(f"bounds: {escape(found.bounds.spelled)}")
+    if found.kept:
+        console.print(f"{found.kept} of {found.blocks} blocks were done before, and are kept in --out")
     whole = "all of them" if found.complete else f"not complete: {found.done} of {found.blocks} blocks; run it again"
     console.print(
         f"{found.programs:,} programs judged ({whole}), {found.closed:,} proved, "

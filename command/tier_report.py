@@ -51,7 +51,7 @@ def write_junit(result: Checked, path: Path) -> None:
         counts["tests"] += 1
         case = ElementTree.SubElement(suite, "testcase", classname=result.pass_name, name=tier.name)
         case.set("time", f"{tier.seconds:.2f}")
-        text = "\n".join(f"{name}: {reason}" for name, reason in tier.reasons.items())
+        text = _printable("\n".join(f"{name}: {reason}" for name, reason in tier.reasons.items()))
         if tier.verdict is None:
             counts["skipped"] += 1
             ElementTree.SubElement(case, "skipped", message=tier.covered)
@@ -69,6 +69,19 @@ def write_junit(result: Checked, path: Path) -> None:
         ElementTree.ElementTree(suites).write(path, encoding="unicode", xml_declaration=True)
     except OSError as error:
         raise BadInput(f"--junit {path}: {error.strerror}; give a file that can be written") from error
+
+
+def require_writable(path: Path) -> None:
+    """Raises BadInput where a file cannot be written there."""
+    try:
+        path.touch()
+    except OSError as error:
+        raise BadInput(f"--junit {path}: {error.strerror}; give a file that can be written") from error
+
+
+def _printable(text: str) -> str:
+    """Text without the characters that XML cannot hold."""
+    return "".join(c if c in "\n\t" or c.isprintable() else "?" for c in text)
 
 
 def _said(tier: Tier) -> str:

@@ -13,7 +13,7 @@ from typing import Any
 
 from copyproof.command.surveys import name_of, scripts_of
 from copyproof.spec.errors import BadInput, first_line
-from copyproof.spec.obligations import Verdict, worst
+from copyproof.spec.obligations import Obligation, Verdict, worst
 from copyproof.spec.pipeline import as_pair, at_write_back
 from copyproof.spec.program import Role
 from copyproof.verify import prove_lowering, prove_pass
@@ -23,8 +23,8 @@ from copyproof.verify.corpus.example import backend_config, calls_of, export, to
 from copyproof.verify.exhaustive.bounds import Bounds
 from copyproof.verify.exhaustive.build import Builder
 from copyproof.verify.exhaustive.recipe import Act, Kind, Recipe
-from copyproof.verify.exhaustive.survey import Progress, set_up, survey
-from copyproof.verify.passes import named_pass, rule_of
+from copyproof.verify.exhaustive.survey import Progress, ended, set_up, survey
+from copyproof.verify.passes import named_pass, rule_of, run_pass
 from copyproof.verify.verdicts import Report
 
 
@@ -105,6 +105,10 @@ def checked(
     tiers.append(_timed(_exhaustive, pass_name, bounds, workers, folder, budget / 2, progress))
     tell("corpus, cases, files and runs")
     tiers += _examples(pass_name, workers, started + budget)
+    departs = next((reason for tier in tiers for name, reason in tier.reasons.items() if "RULE" in name), None)
+    if departs is not None and tiers[1].verdict is Verdict.PROVED:
+        tiers[1].verdict = Verdict.UNKNOWN
+        tiers[1].reasons["not followed"] = f"the rule is proved, but the pass does not follow it: {departs}"
     return Checked(pass_name, tuple(tiers))
 
 
@@ -121,7 +125,7 @@ def identity(write_back_pass: Callable[[Any], Any]) -> Tier:
         if verdicts[-1] is not Verdict.PROVED:
             tier.reasons[name] = f"{verdicts[-1].value} on a program with {name}"
         before = _spelled(Builder().program(recipe))
-        first, second = (_spelled(write_back_pass(Builder().program(recipe))) for _ in range(2))
+        first, second = (_spelled(run_pass(write_back_pass, Builder().program(recipe))) for _ in range(2))
         if first != second:
             verdicts.append(Verdict.UNKNOWN)
             tier.reasons[f"{name}, twice"] = "two runs on one program give two programs; proofs speak of one of them"
@@ -171,12 +175,14 @@ def _exhaustive(
 
 @dataclass(frozen=True)
 class Examined:
-    """What is known of a pass on one example: verdict and reason of the graph, the file, and the run."""
+    """What is known of a pass on one example: verdict and reason of the graph, the file, and the run; and how it
+    departs from the rule that it offers."""
 
     name: str
     graph: tuple[Verdict, str] | None
     file: tuple[Verdict, str] | None = None
     run: tuple[Verdict, str] | None = None
+    departs: str = ""
 
 
 def examined(pass_name: str, name: str) -> Examined:
@@ -184,17 +190,21 @@ def examined(pass_name: str, name: str) -> Examined:
     example = find(name)
     write_back_pass = named_pass(pass_name)
     edge = to_edge(export(example), example)
-    graph = (Verdict.PROVED, "")
+    graph, departs = (Verdict.PROVED, ""), ""
     try:
         for method, program in at_write_back(edge, backend_config(example)).items():
             report = prove_pass(program, write_back_pass)
             if worst([graph[0], report.verdict]) is not graph[0]:
                 graph = report.verdict, f"{method}: {_why(report)}"
+            for finding in report.findings:
+                if finding.obligation is Obligation.RULE and finding.verdict is Verdict.REFUTED:
+                    departs = finding.reasons[0]
     except BadInput as error:
         graph = Verdict.REFUTED, str(error)
     if example not in CASES or example.name in NOT_IN_RUNTIME:
-        return Examined(name, graph)
-    return Examined(name, graph, _file(example, edge, write_back_pass), _run(example, edge, write_back_pass))
+        return Examined(name, graph, departs=departs)
+    file, run = _file(example, edge, write_back_pass), _run(example, edge, write_back_pass)
+    return Examined(name, graph, file, run, departs)
 
 
 def _file(example: Example, edge: Any, write_back_pass: Any) -> tuple[Verdict, str] | None:
@@ -227,7 +237,9 @@ def _run(example: Example, edge: Any, write_back_pass: Any) -> tuple[Verdict, st
         actual = run_program(pte, calls, example.imports, mutated)
     except RuntimeFailure as error:
         return Verdict.REFUTED, f"in the runtime: {error}"
-    except Exception as error:  # whatever the pass raises, or the pipeline with what it made
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # whatever the pass raises, or the pipeline with what it made
         return Verdict.REFUTED, f"cannot be lowered: {first_line(error)}"
     found = differences(run_eager(exported.module(), calls), actual, exact=False)
     return (Verdict.REFUTED, found[0]) if found else (Verdict.PROVED, "")
@@ -272,7 +284,9 @@ def _tier(
         verdicts.append(verdict)
         if verdict is not Verdict.PROVED:
             tier.reasons[example] = f"{verdict.value}: {why}"
-    tier.verdict = worst(verdicts)
+        if found[example].departs:
+            tier.reasons[f"{example} (RULE)"] = found[example].departs
+    tier.verdict = worst(verdicts) if verdicts else None
     tier.covered = f"{len(names)} programs" + (f", {apart} of them wrong whatever the pass does" if apart else "")
     return tier
 
@@ -280,20 +294,23 @@ def _tier(
 def _in_processes(pass_name: str, names: list[str], workers: int, end: float) -> Iterator[Examined]:
     """What is known of each example, as far as the time reaches."""
     spawn = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(workers, mp_context=spawn, initializer=set_up) as pool:
-        running = {pool.submit(examined, pass_name, name): name for name in names}
-        try:
-            for future in as_completed(running, timeout=max(1.0, end - time.perf_counter())):
-                try:
-                    yield future.result()
-                except BrokenProcessPool:
-                    raise
-                except Exception as error:  # a fault of the example's own, or of copyproof
-                    yield Examined(running[future], (Verdict.UNKNOWN, first_line(error)))
-        except TimeoutError:
-            pool.shutdown(wait=False, cancel_futures=True)
-        except BrokenProcessPool as error:
-            raise BadInput("a process died while the pass ran in it; prove it on one model after another") from error
+    pool = ProcessPoolExecutor(workers, mp_context=spawn, initializer=set_up)
+    running = {pool.submit(examined, pass_name, name): name for name in names}
+    try:
+        for future in as_completed(running, timeout=max(1.0, end - time.perf_counter())):
+            try:
+                yield future.result()
+            except BrokenProcessPool:
+                raise
+            except (Exception, SystemExit) as error:  # a fault of the example's own, of the pass, or of copyproof
+                unknown = Verdict.UNKNOWN, first_line(error)
+                yield Examined(running[future], unknown, unknown, unknown)
+    except TimeoutError:
+        return
+    except BrokenProcessPool as error:
+        raise BadInput("a process died while the pass ran in it; prove it on one model after another") from error
+    finally:
+        ended(pool)
 
 
 def _timed(tier: Callable[..., Tier], *arguments: Any) -> Tier:

@@ -58,9 +58,11 @@ def ablation(names: tuple[str, ...], model: CounterModel) -> Ablation:
 
 
 def recipe_of(model: CounterModel) -> Recipe:
-    """A counter-model as a program: without write-backs and clones, which are for a pass to place; what nothing uses is
-    returned, so that it matters; a view by schema is a transposed one; what is written in place is computed first, where
-    it is an input that no functional program may write."""
+    """A counter-model as a program: without write-backs and clones, which are for a pass to place.
+
+    What nothing uses is returned, so that it matters; a view by schema is a transposed one; an input that is written in
+    place, which no functional program does, is computed from one first.
+    """
     number: dict[str, int] = {name: i for i, name in enumerate(model.targets)}
     bystander = len(model.targets)
     steps: list[Act] = []

@@ -8,6 +8,7 @@ the same `Rule` as axioms speak of the same thing; `Rule.without` drops one cons
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, replace
 from enum import Enum
 
@@ -34,6 +35,10 @@ class Remedy(Enum):
     CLONE = "let the step read a clone, made before the write-back, since no order would do"
 
 
+CLONED = frozenset({Relation.ESCAPE, Relation.CYCLE, Relation.OVERLAP})
+"""The relations in which no order would do."""
+
+
 @dataclass(frozen=True)
 class Constraint:
     """A write-back comes after every step in `relation` to its target; `remedy` is how that is brought about."""
@@ -42,6 +47,17 @@ class Constraint:
     relation: Relation
     remedy: Remedy = Remedy.WAIT
 
+    def __post_init__(self) -> None:
+        """Raises ValueError where the name is not of small letters, digits and hyphens, or is one that proofs use, or
+        the remedy cannot bring the constraint about."""
+        if not re.fullmatch(r"[a-z][a-z0-9-]*", self.name) or self.name.startswith("no-"):
+            raise ValueError(
+                f"constraint name {self.name!r} is not of small letters, digits and hyphens, or is 'no-...'"
+            )
+        if (self.remedy is Remedy.CLONE) != (self.relation in CLONED):
+            wanted = Remedy.CLONE if self.relation in CLONED else Remedy.WAIT
+            raise ValueError(f"constraint {self.name!r}: {self.relation.name} is met by {wanted}, not by {self.remedy}")
+
 
 @dataclass(frozen=True)
 class Rule:
@@ -49,6 +65,12 @@ class Rule:
 
     name: str
     constraints: tuple[Constraint, ...]
+
+    def __post_init__(self) -> None:
+        """Raises ValueError where two constraints have one name."""
+        names = [constraint.name for constraint in self.constraints]
+        if len(set(names)) < len(names):
+            raise ValueError(f"rule {self.name!r} has two constraints of one name; give each its own")
 
     def without(self, *names: str) -> Rule:
         """This rule less the constraints with these names; the name of one of `GROUPS` stands for all of its members.

@@ -72,6 +72,24 @@ def test_pass_that_changes_a_program_without_targets_is_told_so() -> None:
     assert "no target, changed" in identity(busy).reasons
 
 
+def test_pass_that_ends_the_process_is_refuted_and_not_taken_for_a_proof(few_examples: None, tmp_path: Path) -> None:
+    junit = tmp_path / "report.xml"
+    result = check("tests.hostile_passes:ends_the_process", "--out", tmp_path / "out", "--junit", junit)
+    assert result.exit_code == 2
+    assert "raised SystemExit" in result.output
+
+
+def test_rule_tier_of_a_pass_that_departs_from_its_rule_is_unknown(few_examples: None, tmp_path: Path) -> None:
+    result = run(
+        *("check-pass", "tests.known_wrong:later_than_its_rule", "--targets", 1, "--steps", 1, "--kinds", "pure"),
+        *("--workers", 1, "--out", tmp_path, "--json"),
+    )
+    assert result.exit_code == 3, result.output
+    found = {t["name"]: t for t in json.loads(result.stdout)["tiers"]}
+    assert found["rule"]["verdict"] == "UNKNOWN"
+    assert "does not follow it" in found["rule"]["reasons"]["not followed"]
+
+
 def test_rule_tier_does_not_apply_to_a_pass_that_offers_none() -> None:
     assert rule(lambda program: program).verdict is None
 

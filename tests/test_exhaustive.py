@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sqlite3
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -14,6 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from copyproof.impl import end_placement, reference_pass
+from copyproof.spec.errors import BadInput
 from copyproof.spec.obligations import Obligation, Verdict
 from copyproof.spec.program import Role
 from copyproof.verify import prove_pass
@@ -392,3 +394,71 @@ def test_order_of_targets_is_no_symmetry() -> None:
     """A pass sees which target comes first: both orders of every pair of new values are there."""
     pairs = {r.sources for r in recipes(NO_STEP) if r.targets == (BUFFER, BUFFER) and not r.outputs}
     assert pairs == set(permutations(range(3), 2))
+
+
+HARMFUL = [
+    "placeholders_swapped",
+    "placeholder_dropped",
+    "state_removed",
+    "state_of_integers",
+    "state_of_negative_zeros",
+    "state_shared",
+    "constant_smuggled_in",
+    "argument_class_changed",
+    "ends_the_process",
+    "raises_something_odd",
+]
+
+
+@pytest.mark.parametrize("name", HARMFUL)
+def test_pass_that_places_right_but_harms_the_program_otherwise_is_not_proved(name: str) -> None:
+    try:
+        found = survey(f"tests.hostile_passes:{name}", Bounds(2, 1, 0, (Kind.PURE,)))
+    except BadInput as error:
+        assert name.startswith("placeholder") and "other placeholders" in str(error)
+        return
+    assert found.verdict is not Verdict.PROVED
+    assert found.closed < found.programs
+
+
+def test_harm_that_one_pass_does_is_not_seen_in_programs_of_another() -> None:
+    survey("tests.hostile_passes:state_of_negative_zeros", SMALLEST)
+    assert survey(REFERENCE, SMALLEST).verdict is Verdict.PROVED
+
+
+def test_pass_that_does_not_return_ends_with_the_time_and_is_not_proved() -> None:
+    found = survey("tests.hostile_passes:never_returns", SMALLEST, workers=1, seconds=20)
+    assert not found.complete
+    assert found.verdict is Verdict.UNKNOWN
+
+
+def test_shard_without_a_block_is_not_a_proof() -> None:
+    assert survey(REFERENCE, Bounds(1, 0, 0), shard=(2, 2)).verdict is Verdict.UNKNOWN
+
+
+def test_survey_of_a_pass_whose_helper_module_has_changed_begins_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "a_pass_with_a_helper.py").write_text(
+        "import a_helper_of_it\ndef write_back(program):\n    return a_helper_of_it.real(program)\n"
+    )
+    helper = tmp_path / "a_helper_of_it.py"
+    helper.write_text("from copyproof.impl import end_pass as real\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    name, out = "a_pass_with_a_helper:write_back", tmp_path / "out"
+    assert survey(name, SMALLEST, folder=out).complete
+    helper.write_text("from copyproof.impl import reference_pass as real\n")
+    assert survey(name, SMALLEST, folder=out).kept == 0
+    assert survey(name, SMALLEST, folder=out).kept == 2
+
+
+@pytest.mark.parametrize("row", ["{}", "nonsense", '{"programs": 1, "closed": 1, "seconds": 0, "faults": [{}]}'])
+def test_row_of_a_ledger_that_cannot_be_read_is_of_a_block_that_is_not_done(row: str, tmp_path: Path) -> None:
+    survey(REFERENCE, SMALLEST, folder=tmp_path)
+    with sqlite3.connect(tmp_path / "blocks-1-of-1.sqlite") as connection:
+        connection.execute("update block set tally = ? where number = 1", (row,))
+        connection.execute(
+            "insert into block values (-1, ?)", ('{"programs": 9, "closed": 9, "seconds": 0, "faults": []}',)
+        )
+    found = survey(REFERENCE, SMALLEST, folder=tmp_path)
+    assert (found.kept, found.programs, found.complete) == (1, len(EVERY_SMALLEST), True)

@@ -15,7 +15,7 @@ from copyproof.spec.lemmas.formulas import Query, facts
 from copyproof.spec.lemmas.placement import third_lemma
 from copyproof.spec.lemmas.refinement import STEPS, second_lemma
 from copyproof.spec.obligations import Verdict
-from copyproof.spec.rule import GROUPS, REFERENCE, Relation
+from copyproof.spec.rule import GROUPS, REFERENCE, Relation, Remedy
 from copyproof.verify.deciders import Decision, Model, by_cvc5, by_z3, finite_model, fragment
 from copyproof.verify.rule_proof import QueryProof, RuleProof, StepKind, counter_model, prove_rule, with_plenty
 
@@ -233,3 +233,24 @@ def test_group_stands_for_its_members_and_is_listed() -> None:
         REFERENCE.without("alias-read")
     with pytest.raises(KeyError, match="no constraint 'alias-reads'"):
         REFERENCE.without("view-reads").without("alias-reads")
+
+
+@pytest.mark.parametrize("name", ["no-clones", "two\n(assert false)", "", "Über"])
+def test_constraint_with_a_name_that_could_be_taken_for_something_else_is_refused(name: str) -> None:
+    with pytest.raises(ValueError, match="constraint name"):
+        replace(REFERENCE.constraints[0], name=name)
+
+
+def test_constraint_with_a_remedy_that_cannot_help_is_refused() -> None:
+    escapes = next(c for c in REFERENCE.constraints if c.relation is Relation.ESCAPE)
+    with pytest.raises(ValueError, match="is met by"):
+        replace(escapes, remedy=Remedy.WAIT)
+
+
+def test_two_constraints_of_one_name_are_refused() -> None:
+    with pytest.raises(ValueError, match="one name"):
+        replace(REFERENCE, constraints=(*REFERENCE.constraints, REFERENCE.constraints[0]))
+
+
+def test_rule_without_any_constraint_is_refuted() -> None:
+    assert prove_rule(replace(REFERENCE, constraints=()), 5).verdict is Verdict.REFUTED

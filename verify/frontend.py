@@ -19,7 +19,7 @@ from torch._subclasses.fake_tensor import (
     UnsupportedOperatorException,
 )
 from torch.export import ExportedProgram, ExportGraphSignature
-from torch.export.graph_signature import InputKind, InputSpec, OutputKind
+from torch.export.graph_signature import InputKind, InputSpec, OutputKind, OutputSpec
 from torch.fx import Graph, GraphModule, Node, map_arg
 from torch.utils import _pytree as pytree
 
@@ -98,6 +98,13 @@ def rewritten_program_of(
     Raises:
         BadInput: its placeholders are not the original's.
     """
+    require_same_placeholders(original, graph_module)
+    trusted = {node.name: node for node in original.graph.nodes}
+    return Reader(original, graph_module, signature, profile, trusted).program()
+
+
+def require_same_placeholders(original: ExportedProgram, graph_module: GraphModule) -> None:
+    """Raises BadInput where a rewritten graph has other placeholders than the original, or in another order."""
     before = [n.name for n in original.graph.nodes if n.op == "placeholder"]
     after = [n.name for n in graph_module.graph.nodes if n.op == "placeholder"]
     if before != after:
@@ -108,8 +115,6 @@ def rewritten_program_of(
             f"the rewritten graph has other placeholders than the original (first difference: {odd}); "
             "a write-back pass must keep them all, in order"
         )
-    trusted = {node.name: node for node in original.graph.nodes}
-    return Reader(original, graph_module, signature, profile, trusted).program()
 
 
 _NO_FAKE_KERNEL = (
@@ -236,7 +241,7 @@ class Reader:
                 Output(
                     self.values[node] if isinstance(node, Node) else None,
                     repr(node) if index < len(self.output_values) else "nothing",
-                    spec.kind.name if spec else "no spec",
+                    _kind_text(spec) if spec else "no spec",
                     target,
                     str(getattr(spec.arg, "name", None) or getattr(spec.arg, "value", "")) if spec else "",
                     node.name if isinstance(node, Node) else "",
@@ -466,4 +471,10 @@ def _returned(graph: Graph) -> list[Any]:
 
 
 def _spec_text(spec: InputSpec) -> str:
-    return f"{spec.kind.name} {getattr(spec.arg, 'name', '')} {spec.target} {spec.persistent}"
+    return f"{_kind_text(spec)} {getattr(spec.arg, 'name', '')} {spec.target} {spec.persistent}"
+
+
+def _kind_text(spec: InputSpec | OutputSpec) -> str:
+    """The kind that a spec says, and that of its argument where that is no tensor."""
+    argument = type(spec.arg).__name__
+    return spec.kind.name if argument == "TensorArgument" else f"{spec.kind.name} {argument}"

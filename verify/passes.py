@@ -6,9 +6,12 @@ import hashlib
 import importlib
 import importlib.metadata
 import sys
+import sysconfig
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+
+from torch.export import ExportedProgram
 
 from copyproof.spec.errors import BadInput, first_line
 from copyproof.spec.pipeline import SHIPPED
@@ -61,23 +64,44 @@ def rule_of(write_back_pass: Any) -> Rule | None:
     return rule if isinstance(rule, Rule) else None
 
 
+def run_pass(write_back_pass: Callable[[Any], Any], program: ExportedProgram) -> Any:
+    """What a pass returns for a program, which it may rewrite.
+
+    Raises:
+        BadInput: the pass raises anything, or ends the process by `sys.exit`.
+    """
+    try:
+        return write_back_pass(program)
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # a verdict must not look like what a pass raises
+        name = getattr(write_back_pass, "__name__", repr(write_back_pass))
+        raise BadInput(
+            f"the pass {name} raised {first_line(error)}; run it on this program alone to see where"
+        ) from error
+
+
 def fingerprint(name: str) -> str:
-    """A digest of what decides what a pass does and how it is judged: the source files of its own package (or of its
-    module alone) and of copyproof, and the versions of torch, executorch and z3."""
+    """A digest of what decides what a pass does and how it is judged: the source files of its own package and of all
+    loaded modules that are not installed, those of copyproof, and the versions of torch, executorch and z3."""
     named_pass(name)
-    module = (SHIPPED if name == "shipped" else name).partition(":")[0].split(".")
+    own = (SHIPPED if name == "shipped" else name).partition(":")[0].split(".")[0]
     digest = hashlib.sha256()
     for package in ("torch", "executorch", "z3-solver"):
         try:
             digest.update(f"{package} {importlib.metadata.version(package)}\n".encode())
         except importlib.metadata.PackageNotFoundError:
             digest.update(f"no {package}\n".encode())
-    own = module[: 2 if module[0] == "copyproof" else 1]
-    for package in ("copyproof.spec", "copyproof.verify", ".".join(own)):
-        if package not in ("torch", "executorch"):
-            for path in _sources(package):
-                digest.update(path.name.encode() + path.read_bytes())
+    files = {path for package in _JUDGES for path in _sources(package)}
+    if own not in ("copyproof", "torch", "executorch"):
+        files.update(_sources(own))
+    files.update(_loaded_of_the_user())
+    for path in sorted(files):
+        digest.update(path.name.encode() + path.read_bytes())
     return digest.hexdigest()
+
+
+_JUDGES = ("copyproof.spec", "copyproof.verify", "copyproof.impl")
 
 
 def _sources(package: str) -> list[Path]:
@@ -86,4 +110,18 @@ def _sources(package: str) -> list[Path]:
     folders = getattr(loaded, "__path__", None)
     if folders is None:
         return [Path(loaded.__file__)] if loaded.__file__ else []
-    return sorted(path for folder in folders for path in Path(folder).rglob("*.py"))
+    return [path for folder in folders for path in Path(folder).rglob("*.py")]
+
+
+def _loaded_of_the_user() -> list[Path]:
+    """The files of loaded modules that are neither Python's own, nor installed, nor copyproof's."""
+    installed = [Path(sysconfig.get_paths()[key]).resolve() for key in ("stdlib", "platstdlib", "purelib", "platlib")]
+    found = []
+    for name, module in list(sys.modules.items()):
+        file = getattr(module, "__file__", None)
+        if not file or not file.endswith(".py") or name.split(".")[0] in ("copyproof", "__main__", "__mp_main__"):
+            continue
+        path = Path(file).resolve()
+        if path.exists() and not any(path.is_relative_to(folder) for folder in installed):
+            found.append(path)
+    return found

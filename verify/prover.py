@@ -16,7 +16,7 @@ from torch.export import ExportedProgram, ExportGraphSignature
 from torch.fx import GraphModule
 
 from copyproof.spec.effects import EXECUTORCH, Chain, Profile
-from copyproof.spec.errors import BadInput, first_line
+from copyproof.spec.errors import BadInput
 from copyproof.spec.obligations import Obligation, Verdict
 from copyproof.spec.pipeline import as_pair, copy_of
 from copyproof.spec.rule import Rule
@@ -25,7 +25,7 @@ from copyproof.verify.conformance import deviations
 from copyproof.verify.contents import changed_contents, shared_memory
 from copyproof.verify.evaluate import Content
 from copyproof.verify.pair import Pair, pair_of
-from copyproof.verify.passes import rule_of
+from copyproof.verify.passes import rule_of, run_pass
 from copyproof.verify.solver import Answer, Case, Theory
 from copyproof.verify.verdicts import Conflict, Finding, Report
 from copyproof.verify.witness import Witness, witness
@@ -85,13 +85,7 @@ def prove_pass(
     """
     _require_program(original)
     given = copy_of(original)
-    name = getattr(write_back_pass, "__name__", repr(write_back_pass))
-    try:
-        result = write_back_pass(given)
-    except (Exception, SystemExit) as error:
-        raise BadInput(
-            f"the pass {name} raised {first_line(error)}; run it on this program alone to see where"
-        ) from error
+    result = run_pass(write_back_pass, given)
     carried = result if isinstance(result, ExportedProgram) else given
     return _prove(original, result, carried, profile, timeout, keep_queries, rule_of(write_back_pass))
 

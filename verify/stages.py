@@ -66,7 +66,7 @@ def lowered_with(edge: Any, config: ExecutorchBackendConfig) -> Any:
             return copy_of_edge(edge).to_executorch(deepcopy(config))
     except BadInput:
         raise
-    except Exception as error:  # whatever a pass raises
+    except (Exception, SystemExit) as error:  # whatever a pass raises
         raise BadInput(
             f"to_executorch fails with this pass and configuration: {first_line(error)[:400]}; "
             "try --pass shipped to see whether the pass is at fault"

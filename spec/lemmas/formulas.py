@@ -128,5 +128,7 @@ def _entries(text: str, names: dict[str, str]) -> list[tuple[str, str]]:
 
 
 def combined(name: str, parts: tuple[Fact, ...]) -> Fact:
-    """All `parts` as one fact."""
+    """All `parts` as one fact; what is so if there are none."""
+    if not parts:
+        return Fact(name, "nothing is asked", "true")
     return Fact(name, "; ".join(part.reading for part in parts), f"(and {' '.join(part.formula for part in parts)})")

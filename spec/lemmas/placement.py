@@ -207,7 +207,8 @@ def third_lemma(rule: Rule) -> tuple[Query, ...]:
     queries = [query("bounds", (), waits), query("start", (*bounds, *NOTHING_PUT_IN), KEPT)]
     queries += [query(name, (*bounds, *KEPT, *action), KEPT_AFTER) for name, action in ACTIONS.items()]
     queries.append(query("progress", (*bounds, *KEPT, *LEFT), PROGRESS))
-    asked = [fact for fact in demands(rule) if not fact.name.startswith("no-")]
+    named = {constraint.name for constraint in rule.constraints}
+    asked = [fact for fact in demands(rule) if fact.name in named]
     for goal in (*RUNNING, *apart_steps("(cloned t)", "(escaped v)"), *placed("present"), *CLONE_FIRST, *asked):
         queries.append(query(f"finish-{goal.name}", (*bounds, *KEPT, *FINISHED), (goal,)))
     return tuple(queries)

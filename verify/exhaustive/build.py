@@ -26,8 +26,7 @@ from copyproof.verify.exhaustive.recipe import Act, Kind, Recipe
 
 aten = torch.ops.aten
 SHAPE = (2, 2)
-ZEROS = torch.zeros(SHAPE).tolist()
-"""What every target that is a buffer holds at the start."""
+_ZEROS = torch.zeros(SHAPE).numpy().tobytes()
 
 
 def call_of(step: Act, place: int) -> tuple[Any, tuple[Any, ...]]:
@@ -73,8 +72,32 @@ class Builder:
         program._graph_module = _LazyGraphModule({}, graph)
         program._graph_module.meta.update(shell.graph_module.meta)
         program._graph_signature = signature
-        program._state_dict = dict(shell.state_dict)
+        program._state_dict = {name: torch.zeros(SHAPE) for name in shell.state_dict}
+        program._constants = {}
+        program._range_constraints = {}
+        program._module_call_graph = list(shell.module_call_graph)
         return program
+
+    def has_changed(self, recipe: Recipe, program: ExportedProgram) -> bool:
+        """Whether a pass changed what a program of `recipe` carries: its buffers, that it has no constants, or the
+        types of nodes, which many programs share and which are then made anew."""
+        buffers = [n for n, role in zip(recipe.names, recipe.targets, strict=False) if role is Role.BUFFER]
+        held = [program.state_dict.get(name) for name in buffers]
+        kept = (
+            len(program.state_dict) == len(buffers)
+            and not program.constants
+            and all(isinstance(v, torch.Tensor) and v.dtype is torch.float32 and v.shape == SHAPE for v in held)
+            and all(v.detach().numpy().tobytes() == _ZEROS for v in held)
+            and len({v.data_ptr() for v in held}) == len(held)
+        )
+        return not kept or self._types_changed()
+
+    def _types_changed(self) -> bool:
+        leaves = [v for value in self.types.values() for v in (value if isinstance(value, (list, tuple)) else (value,))]
+        if all(tuple(v.shape) == SHAPE for v in leaves):
+            return False
+        self.types.clear()
+        return True
 
     def input_specs(self, recipe: Recipe) -> tuple[InputSpec, ...]:
         """The signature's side of the placeholders."""

@@ -78,12 +78,19 @@ class Ledger:
         for path in sorted(self.folder.glob("blocks-*-of-*.sqlite")):
             if _about(path) != self.about:
                 continue
-            with sqlite3.connect(path) as other:
-                rows = other.execute("select number, tally from block order by number").fetchall()
+            try:
+                with sqlite3.connect(path) as other:
+                    rows = other.execute("select number, tally from block order by number").fetchall()
+            except sqlite3.Error:
+                continue
             for number, text in rows:
+                try:
+                    tally = _from_json(number, json.loads(text))
+                except (KeyError, ValueError, TypeError, AttributeError):
+                    continue  # a row that cannot be read is of a block that is not done
                 if number not in seen:
                     seen.add(number)
-                    yield _from_json(number, json.loads(text))
+                    yield tally
 
 
 def _about(path: Path) -> dict[str, str]:

@@ -26,9 +26,9 @@ from copyproof.verify import safety
 from copyproof.verify.conformance import deviations, manners_of
 from copyproof.verify.evaluate import Content, Read, Trace, Write, evaluate
 from copyproof.verify.exhaustive.bounds import Frame
-from copyproof.verify.exhaustive.build import ZEROS, Builder
+from copyproof.verify.exhaustive.build import Builder
 from copyproof.verify.exhaustive.recipe import Recipe
-from copyproof.verify.frontend import Reader
+from copyproof.verify.frontend import Reader, require_same_placeholders
 from copyproof.verify.pair import Pair
 from copyproof.verify.solver import Above, Case, Differ
 
@@ -112,8 +112,10 @@ class Screen:
         ]
         if self.rule is not None:
             found += [Open(Obligation.RULE, Fault.RULE, text) for text in deviations(pair, self.rule)]
-        if any(value.tolist() != ZEROS for value in carried.state_dict.values()):
+        if self.builder.has_changed(recipe, carried):
             found.append(Open(Obligation.FRAME, Fault.CONTENTS))
+            self._frame = None
+            self.computed.clear()
         return found
 
     def pair(self, recipe: Recipe, graph_module: GraphModule, signature: ExportGraphSignature) -> Pair:
@@ -122,6 +124,7 @@ class Screen:
         if frame != self._frame:
             self._take_up(frame)
         original, functional = self._of_frame(recipe)
+        require_same_placeholders(self.original, graph_module)
         reader = Reader(
             self.original,
             graph_module,

@@ -31,7 +31,7 @@ from copyproof.verify.exhaustive.ledger import Ledger
 from copyproof.verify.exhaustive.recipe import Recipe
 from copyproof.verify.exhaustive.screen import Fault, Open, Screen
 from copyproof.verify.exhaustive.tally import KEPT, BlockTally, Key, Sighting
-from copyproof.verify.passes import named_pass, rule_of
+from copyproof.verify.passes import named_pass, rule_of, run_pass
 from copyproof.verify.prover import prove_pass
 from copyproof.verify.verdicts import Report
 
@@ -64,7 +64,7 @@ class Survey:
 
     Attributes:
         pass_name, bounds, shard: what was asked: shard k of n is (k, n).
-        blocks, done: how many blocks the shard has, and how many are done.
+        blocks, done, kept: how many blocks the shard has, how many are done, and how many of those were so before.
         programs, closed: how many programs were judged, and how many have no safety obligation open.
         found: the smallest program for each kind of fault.
         seconds: of work, over all processes.
@@ -76,6 +76,7 @@ class Survey:
     shard: tuple[int, int]
     blocks: int
     done: int = 0
+    kept: int = 0
     programs: int = 0
     closed: int = 0
     found: list[Refuted] = field(default_factory=list)
@@ -93,7 +94,7 @@ class Survey:
         faults = [refuted.verdict for refuted in self.found if refuted.obligation.safety]
         if Verdict.REFUTED in faults:
             return Verdict.REFUTED
-        if faults or not self.complete or self.closed < self.programs:
+        if faults or not self.complete or not self.programs or self.closed < self.programs:
             return Verdict.UNKNOWN
         return worst([Verdict.PROVED])
 
@@ -139,7 +140,7 @@ def survey(
     bounds: Bounds,
     *,
     shard: tuple[int, int] = (1, 1),
-    workers: int = 1,
+    workers: int = 0,
     folder: Path | None = None,
     seconds: float | None = None,
     progress: Progress | None = None,
@@ -150,7 +151,7 @@ def survey(
         pass_name: `pkg.mod:fn`, or `shipped`. Where the pass has an attribute `rule`, its positions are checked too.
         bounds: which programs.
         shard: (k, n): only every n-th block, beginning with the k-th.
-        workers: processes; 1 works in this one.
+        workers: processes; 0 works in this one, where nothing ends a pass that does not return.
         folder: keeps what is done; what is done there already is gone on with.
         seconds: stop after about so long; the survey is then not complete.
         progress: called with what is known so far, after each block.
@@ -182,23 +183,25 @@ def survey(
     with book:
         done = set()
         for tally in book.tallies():
-            if tally.number % shard[1] == shard[0] - 1:
+            if 0 <= tally.number < total and tally.number % shard[1] == shard[0] - 1:
                 done.add(tally.number)
                 enter(tally)
+        found.kept = len(done)
         rest = (
             (number, frames)
             for number, frames in enumerate(blocks(bounds))
             if number % shard[1] == shard[0] - 1 and number not in done
         )
-        for tally in _worked(pass_name, bounds.outputs, rest, workers):
+        end = None if seconds is None else started + seconds
+        for tally in _worked(pass_name, bounds.outputs, rest, workers, end):
             book.keep(tally)
             enter(tally)
             if progress is not None:
                 progress(found)
-            if seconds is not None and time.perf_counter() - started > seconds:
-                break
     for key in sorted(kept, key=lambda k: (kept[k][0].order, k[0].name, k[1].name)):
-        found.found.append(_decided(judge, key, kept[key], counts[key]))
+        decided = _decided(judge, key, kept[key], counts[key])
+        if (decided.obligation, decided.fault) not in {(r.obligation, r.fault) for r in found.found}:
+            found.found.append(decided)
     found.elapsed = time.perf_counter() - started
     return found
 
@@ -249,11 +252,13 @@ class _Judge:
 
         program = self.screen.builder.program(recipe)
         try:
-            result = self.write_back_pass(program)
+            result = run_pass(self.write_back_pass, program)
             graph_module, signature = as_pair(result)
             carried = result if isinstance(result, torch.export.ExportedProgram) else program
             return self.screen.open_ways(recipe, carried, graph_module, signature)
-        except (Exception, SystemExit) as error:
+        except (BadInput, TypeError) as error:
+            return [Open(Obligation.OUTPUT, Fault.RAISES, str(error))]
+        except Exception as error:  # the result is so odd that the screen fails on it
             return [Open(Obligation.OUTPUT, Fault.RAISES, first_line(error))]
 
 
@@ -288,35 +293,59 @@ def _work(pass_name: str, outputs: int, number: int, frames: tuple[Frame, ...]) 
 
 
 def _worked(
-    pass_name: str, outputs: int, rest: Iterator[tuple[int, tuple[Frame, ...]]], workers: int
+    pass_name: str,
+    outputs: int,
+    rest: Iterator[tuple[int, tuple[Frame, ...]]],
+    workers: int,
+    end: float | None,
 ) -> Iterator[BlockTally]:
-    """What each block gives, as soon as it is known; never more blocks waiting than keep the workers busy."""
-    if workers <= 1:
+    """What each block gives, as soon as it is known, until the time is up; never more blocks waiting than keep the
+    workers busy. Workers that are not done by then are ended."""
+    if not workers:
         for number, frames in rest:
             yield _judge(pass_name).block(number, frames, outputs)
+            if end is not None and time.perf_counter() > end:
+                return
         return
     spawn = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(workers, mp_context=spawn, initializer=set_up) as pool:
-        running: set[Future[BlockTally]] = set()
-        try:
-            for number, frames in rest:
-                running.add(pool.submit(_work, pass_name, outputs, number, frames))
-                if len(running) >= 2 * workers:
-                    finished, running = wait(running, return_when=FIRST_COMPLETED)
-                    for future in finished:
-                        yield future.result()
-            while running:
-                finished, running = wait(running, return_when=FIRST_COMPLETED)
-                for future in finished:
-                    yield future.result()
-        except BrokenProcessPool as error:
-            raise BadInput(
-                "a process died while the pass ran in it; what was done is kept if --out was given: "
-                "run again with --workers 1 to see where"
-            ) from error
-        finally:
-            for future in running:
-                future.cancel()
+    pool = ProcessPoolExecutor(workers, mp_context=spawn, initializer=set_up)
+    running: set[Future[BlockTally]] = set()
+    try:
+        for number, frames in rest:
+            running.add(pool.submit(_work, pass_name, outputs, number, frames))
+            if len(running) < 2 * workers:
+                continue
+            finished, running = wait(running, timeout=_left(end), return_when=FIRST_COMPLETED)
+            for future in finished:
+                yield future.result()
+            if not finished or _left(end) == 0:
+                return
+        while running:
+            finished, running = wait(running, timeout=_left(end), return_when=FIRST_COMPLETED)
+            for future in finished:
+                yield future.result()
+            if not finished:
+                return
+    except BrokenProcessPool as error:
+        raise BadInput(
+            "a process died while the pass ran in it; what was done is kept: prove the pass on one model after another "
+            "to see where"
+        ) from error
+    finally:
+        ended(pool)
+
+
+def _left(end: float | None) -> float | None:
+    """The seconds that are left."""
+    return None if end is None else max(0.0, end - time.perf_counter())
+
+
+def ended(pool: ProcessPoolExecutor) -> None:
+    """Ends a pool at once, with all that runs in it."""
+    processes = list((pool._processes or {}).values())
+    pool.shutdown(wait=False, cancel_futures=True)
+    for process in processes:
+        process.terminate()
 
 
 def _decided(judge: _Judge, key: Key, sightings: list[Sighting], count: int) -> Refuted:
@@ -331,7 +360,8 @@ def _decided(judge: _Judge, key: Key, sightings: list[Sighting], count: int) -> 
         try:
             report = prove_pass(program, judge.write_back_pass)
         except BadInput as error:
-            return Refuted(obligation, Fault.RAISES, sighting.recipe, Verdict.REFUTED, None, str(error), count)
+            raised = Obligation.OUTPUT, Fault.RAISES
+            return Refuted(*raised, sighting.recipe, Verdict.REFUTED, None, str(error), count)
         verdict = report[obligation].verdict
         decided = Refuted(obligation, fault, sighting.recipe, verdict, report, sighting.about, count)
         if verdict is Verdict.REFUTED:
