@@ -9,7 +9,7 @@ verify: $(VENV)/.installed
 	$(BIN)/python -m pytest verify
 
 test: $(VENV)/.installed
-	$(BIN)/python -m pytest tests
+	$(BIN)/python -m pytest tests -n auto
 
 bench: $(VENV)/.installed
 	$(BIN)/python -m bench

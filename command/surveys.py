@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +16,7 @@ from rich.table import Table
 
 from copyproof.spec.obligations import Verdict
 from copyproof.verify.exhaustive.script import Seen, seen
+from copyproof.verify.exhaustive.survey import Progress as Meter
 from copyproof.verify.exhaustive.survey import Refuted, Survey
 
 COLOURS = {Verdict.PROVED: "green", Verdict.REFUTED: "red", Verdict.UNKNOWN: "yellow"}
@@ -39,11 +42,14 @@ def scripts_of(found: Survey, folder: Path) -> dict[str, Script]:
     Returns:
         the script by what the fault is called; those that no run shows have none.
     """
+    wanted = [r for r in found.found if r.verdict is Verdict.REFUTED and r.report is not None]
+
+    def run(refuted: Refuted) -> Seen | None:
+        return seen(refuted.recipe, found.pass_name, f"{refuted.obligation.name}: {refuted.fault.value}")
+
     scripts = {}
-    for refuted in found.found:
-        if refuted.verdict is Verdict.REFUTED and refuted.report is not None:
-            title = f"{refuted.obligation.name}: {refuted.fault.value}"
-            shown = seen(refuted.recipe, found.pass_name, title)
+    with ThreadPoolExecutor(os.cpu_count()) as pool:  # each run is a process of its own
+        for refuted, shown in zip(wanted, pool.map(run, wanted), strict=True):
             if shown is not None:
                 path = folder / f"{name_of(refuted).lower().replace(' ', '_')}.py"
                 path.write_text(shown.text)
@@ -52,7 +58,7 @@ def scripts_of(found: Survey, folder: Path) -> dict[str, Script]:
 
 
 @contextmanager
-def counting(wanted: bool) -> Iterator[object]:
+def counting(wanted: bool) -> Iterator[Meter | None]:
     """A function that shows how far a survey is, for as long as the context lasts; None where it is not wanted."""
     if not wanted:
         yield None

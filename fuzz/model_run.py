@@ -40,7 +40,8 @@ class _Memory:
 
     def copy(self, into: str, source: str) -> None:
         """Element by element, as a copy between regions that overlap would."""
-        self.made(into), self.made(source)
+        self.made(into)
+        self.made(source)
         (a, turned), (b, also) = self.places[into], self.places[source]
         for i in range(_SIZE):
             self.storages[a][_SIZE - 1 - i if turned else i] = self.storages[b][_SIZE - 1 - i if also else i]

@@ -44,7 +44,7 @@ def call_of(step: Act, place: int) -> tuple[Any, tuple[Any, ...]]:
     }[step.kind]
 
 
-def weights_of(step: Act, place: int) -> dict[str, float]:
+def weights_of(step: Act, place: int) -> dict[str, Any]:
     """The keyword arguments of a step's call."""
     return {"alpha": float(place + 2)} if step.kind in (Kind.PURE_OF_TWO, Kind.WRITE) else {}
 
@@ -136,7 +136,7 @@ class Builder:
             self.types["input"] = self.mode.from_tensor(torch.zeros(SHAPE))
         return self.types["input"]
 
-    def _type(self, step: Act, operands: list[Node], more: tuple[Any, ...], kwargs: dict[str, float]) -> Any:
+    def _type(self, step: Act, operands: list[Node], more: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         values = [node.meta["val"] for node in operands]
         key = (step.kind, *(value.stride() for value in values))
         if key not in self.types:

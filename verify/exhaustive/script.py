@@ -30,6 +30,14 @@ def in_runtime(recipe: Recipe) -> bool:
     return all(step.kind in _LOWERS for step in recipe.steps)
 
 
+def _places(recipe: Recipe) -> tuple[Where, ...]:
+    """Where a program can run so that a fault may show: what it neither returns nor gives back shows in no runtime."""
+    if not in_runtime(recipe):
+        return (Where.MEMORY,)
+    silent = not recipe.outputs and Role.USER_INPUT not in recipe.targets
+    return (Where.PROBED, Where.MEMORY) if silent else tuple(Where)
+
+
 class Where(Enum):
     """Where a script runs the rewritten program; the value says it."""
 
@@ -351,7 +359,7 @@ def seen(
         recipe, pass_name, fault, expression, setup: as of `script_of`.
         timeout: seconds for one run.
     """
-    for where in Where if in_runtime(recipe) else (Where.MEMORY,):
+    for where in _places(recipe):
         text = script_of(recipe, pass_name, fault, where, expression, setup)
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder, "repro.py")
