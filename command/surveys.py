@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -36,8 +37,13 @@ def name_of(refuted: Refuted) -> str:
     return f"{refuted.obligation.name} {refuted.fault.name}"
 
 
-def scripts_of(found: Survey, folder: Path) -> dict[str, Script]:
+def scripts_of(found: Survey, folder: Path, end: float | None = None) -> dict[str, Script]:
     """Writes a script into `folder` for each kind of fault that a survey found, once a run has shown it.
+
+    Args:
+        found: the survey.
+        folder: where.
+        end: when to begin no other run, by `time.perf_counter`.
 
     Returns:
         the script by what the fault is called; those that no run shows have none.
@@ -45,6 +51,8 @@ def scripts_of(found: Survey, folder: Path) -> dict[str, Script]:
     wanted = [r for r in found.found if r.verdict is Verdict.REFUTED and r.report is not None]
 
     def run(refuted: Refuted) -> Seen | None:
+        if end is not None and time.perf_counter() > end:
+            return None
         return seen(refuted.recipe, found.pass_name, f"{refuted.obligation.name}: {refuted.fault.value}")
 
     scripts = {}

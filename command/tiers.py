@@ -158,11 +158,12 @@ def _exhaustive(
     pass_name: str, bounds: Bounds, workers: int, folder: Path, seconds: float, progress: Progress | None
 ) -> Tier:
     tier = Tier("exhaustive", "is it right on every small program?")
+    end = time.perf_counter() + seconds
     found = survey(pass_name, bounds, workers=workers, folder=folder, seconds=seconds, progress=progress)
     tier.verdict = found.verdict
     whole = "" if found.complete else f", {found.done} of {found.blocks} blocks"
     tier.covered = f"{found.programs:,} programs ({bounds.spelled}{whole})"
-    scripts = scripts_of(found, folder) if found.verdict is Verdict.REFUTED else {}
+    scripts = scripts_of(found, folder, end) if found.verdict is Verdict.REFUTED else {}
     for refuted in found.found:
         name = name_of(refuted)
         script = scripts.get(name)

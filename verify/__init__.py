@@ -10,8 +10,8 @@ of lowered graphs; `follow.py` says what a machine computes (`calls.py` call by 
 stage of the pipeline is at fault; `guard.py` guards `to_executorch`. These need executorch, and are imported when they
 are first asked for.
 
-For all graphs open `exhaustive/` (every small program) and `rule_proof.py` (the rule, for graphs of any size, decided in
-`deciders.py`); `conformance.py` says whether a pass stands where its rule says, `passes.py` knows passes by name.
+For all graphs open `exhaustive/` (every small program) and `rule_proof.py` (the rule, for graphs of any size, decided
+in `deciders.py`); `conformance.py` says whether a pass stands where its rule says, `passes.py` knows passes by name.
 """
 
 from __future__ import annotations
