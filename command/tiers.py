@@ -105,11 +105,17 @@ def checked(
     tiers.append(_timed(_exhaustive, pass_name, bounds, workers, folder, budget / 2, progress))
     tell("corpus, cases, files and runs")
     tiers += _examples(pass_name, workers, started + budget)
-    departs = next((reason for tier in tiers for name, reason in tier.reasons.items() if "RULE" in name), None)
-    if departs is not None and tiers[1].verdict is Verdict.PROVED:
-        tiers[1].verdict = Verdict.UNKNOWN
-        tiers[1].reasons["not followed"] = f"the rule is proved, but the pass does not follow it: {departs}"
+    _require_followed(tiers)
     return Checked(pass_name, tuple(tiers))
+
+
+def _require_followed(tiers: list[Tier]) -> None:
+    """Makes the rule tier UNKNOWN where another tier saw the pass depart from its rule: the proof is then not about it."""
+    departs = next((reason for tier in tiers for name, reason in tier.reasons.items() if "RULE" in name), None)
+    for tier in tiers:
+        if tier.name == "rule" and tier.verdict is Verdict.PROVED and departs is not None:
+            tier.verdict = Verdict.UNKNOWN
+            tier.reasons["not followed"] = f"the rule is proved, but the pass does not follow it: {departs}"
 
 
 def identity(write_back_pass: Callable[[Any], Any]) -> Tier:

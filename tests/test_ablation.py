@@ -17,7 +17,7 @@ IN_RUNTIME = {"direct-reads", "lowered-view-reads", "copy-reads", "escapes", "cy
 """Constraints whose counterexample the pipeline can lower: in-place steps and views by schema it cannot."""
 NO_PROGRAM = {"placeholders", "source-definition"}
 """Without these the pass makes a graph that uses what is not there yet."""
-QUICK = ("lowered-view-reads", "placeholders", "self-overlap")
+QUICK = ("lowered-view-reads", "self-overlap")
 NAMES = [
     pytest.param(c.name, id=c.name, marks=[] if c.name in QUICK else [pytest.mark.slow]) for c in REFERENCE.constraints
 ]

@@ -270,6 +270,9 @@ class Stop(Exception):
     """Ends a survey in the middle."""
 
 
+SOME = Bounds(2, 1, 1, (Kind.PURE, Kind.VIEW, Kind.LOWERED, Kind.WRITE))
+
+
 def interrupted(after: int, folder: Path) -> None:
     """A survey of the reference pass that ends after so many blocks."""
 
@@ -278,15 +281,15 @@ def interrupted(after: int, folder: Path) -> None:
             raise Stop
 
     with pytest.raises(Stop):
-        survey(REFERENCE, SMALL, folder=folder, progress=progress)
+        survey(REFERENCE, SOME, folder=folder, progress=progress)
 
 
 def test_interrupted_survey_goes_on_where_it_stopped(tmp_path: Path) -> None:
     interrupted(3, tmp_path)
     worked = []
-    found = survey(REFERENCE, SMALL, folder=tmp_path, progress=lambda f: worked.append(f.done))
-    assert worked == list(range(4, count_of_blocks(SMALL) + 1))
-    assert found.programs == sum(1 for _ in recipes(SMALL))
+    found = survey(REFERENCE, SOME, folder=tmp_path, progress=lambda f: worked.append(f.done))
+    assert worked == list(range(4, count_of_blocks(SOME) + 1))
+    assert found.programs == sum(1 for _ in recipes(SOME))
     assert found.verdict is Verdict.PROVED
 
 

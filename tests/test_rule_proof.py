@@ -19,7 +19,8 @@ from copyproof.spec.rule import GROUPS, REFERENCE, Relation, Remedy
 from copyproof.verify.deciders import Decision, Model, by_cvc5, by_z3, finite_model, fragment
 from copyproof.verify.rule_proof import QueryProof, RuleProof, StepKind, counter_model, prove_rule, with_plenty
 
-SECONDS = 60
+from .proofs import SECONDS, proof_of
+
 LEMMAS = {"L1": first_lemma(REFERENCE), "L2": second_lemma(), "L3": third_lemma(REFERENCE)}
 QUERIES = [query for queries in LEMMAS.values() for query in queries]
 counter_model_of = cache(counter_model)
@@ -38,7 +39,7 @@ def has_a_model(text: str) -> bool:
 
 @pytest.fixture(scope="module")
 def proof() -> RuleProof:
-    return prove_rule(REFERENCE, SECONDS)
+    return proof_of(REFERENCE)
 
 
 @pytest.mark.parametrize("lemma", LEMMAS)
