@@ -110,7 +110,7 @@ def checked(
 
 
 def _require_followed(tiers: list[Tier]) -> None:
-    """Makes the rule tier UNKNOWN where another tier saw the pass depart from its rule: the proof is then not about it."""
+    """Makes the rule tier UNKNOWN where another tier saw the pass depart from its rule."""
     departs = next((reason for tier in tiers for name, reason in tier.reasons.items() if "RULE" in name), None)
     for tier in tiers:
         if tier.name == "rule" and tier.verdict is Verdict.PROVED and departs is not None:
