@@ -81,7 +81,7 @@ def test_pass_that_ends_the_process_is_refuted_and_not_taken_for_a_proof(few_exa
 
 def test_rule_tier_of_a_pass_that_departs_from_its_rule_is_unknown(tmp_path: Path) -> None:
     proved = Tier("rule", "?", Verdict.PROVED)
-    bounds = Bounds(1, 1, 0, (Kind.PURE,))
+    bounds = Bounds(1, 1, 1, (Kind.PURE,))
     seen = tiers._exhaustive("tests.known_wrong:later_than_its_rule", bounds, 0, tmp_path, 60.0, None)
     assert seen.verdict is Verdict.PROVED
     tiers._require_followed([proved, seen])
