@@ -67,7 +67,10 @@ def _kinds(context: click.Context, option: click.Parameter, value: str) -> tuple
     help="So many processes.",
 )
 @click.option(
-    "--seconds", type=click.FloatRange(min=0, min_open=True), callback=_a_number, help="Stop after about so long."
+    "--seconds",
+    type=click.FloatRange(min=0, min_open=True),
+    callback=_a_number,
+    help="Stop enumerating after about so long.",
 )
 @click.option(
     "--out",
@@ -123,10 +126,14 @@ def enumerate_programs(
         from copyproof.verify.exhaustive.survey import survey
 
         meter = sys.stderr.isatty() if progress is None else progress
-        with surveys.counting(meter) as shown:
-            result = survey(
-                pass_name, bounds, shard=shard, workers=workers, folder=out, seconds=seconds, progress=shown
-            )
+        try:
+            with surveys.counting(meter) as shown:
+                result = survey(
+                    pass_name, bounds, shard=shard, workers=workers, folder=out, seconds=seconds, progress=shown
+                )
+        except KeyboardInterrupt:
+            click.echo(f"copyproof: stopped; what is done is kept in {out}, and the same command goes on", err=True)
+            raise
         scripts = surveys.scripts_of(result, out)
     if as_json:
         click.echo(json.dumps({**result.as_json(), "scripts": {k: str(v.path) for k, v in scripts.items()}}, indent=2))
@@ -229,7 +236,9 @@ def check_pass(
     "--without",
     multiple=True,
     metavar="CONSTRAINT",
-    help="Drop this constraint, or group of them, and show a graph that the rest gets wrong. May be repeated.",
+    help="Drop this constraint, or group of them, and show a graph that the rest gets wrong: placeholders, "
+    "source-definition, source-writes, direct-reads, view-reads, lowered-view-reads, copy-reads, escapes, cycles, "
+    "self-overlap; or the group alias-reads. May be repeated.",
 )
 @click.option(
     "--timeout",

@@ -56,12 +56,15 @@ def scripts_of(found: Survey, folder: Path, end: float | None = None) -> dict[st
         return seen(refuted.recipe, found.pass_name, f"{refuted.obligation.name}: {refuted.fault.value}")
 
     scripts = {}
-    with ThreadPoolExecutor(os.cpu_count()) as pool:  # each run is a process of its own
+    pool = ThreadPoolExecutor(os.cpu_count())  # each run is a process of its own
+    try:
         for refuted, shown in zip(wanted, pool.map(run, wanted), strict=True):
             if shown is not None:
                 path = folder / f"{name_of(refuted).lower().replace(' ', '_')}.py"
                 path.write_text(shown.text)
                 scripts[name_of(refuted)] = Script(path, shown)
+    finally:
+        pool.shutdown(wait=False, cancel_futures=True)
     return scripts
 
 

@@ -136,7 +136,7 @@ def identity(write_back_pass: Callable[[Any], Any]) -> Tier:
             verdicts.append(Verdict.UNKNOWN)
             tier.reasons[f"{name}, twice"] = "two runs on one program give two programs; proofs speak of one of them"
         if recipe is not busy and first[0] != before[0]:
-            tier.reasons[f"{name}, changed"] = "it changes a program that needs nothing"
+            tier.reasons[f"{name} (a note)"] = "it changes a program that has nothing to write back"
     tier.verdict = worst(verdicts)
     tier.covered = "3 programs, each twice"
     return tier
@@ -294,7 +294,9 @@ def _tier(
         if found[example].departs:
             tier.reasons[f"{example} (RULE)"] = found[example].departs
     tier.verdict = worst(verdicts) if verdicts else None
-    tier.covered = f"{len(names)} programs" + (f", {apart} of them wrong whatever the pass does" if apart else "")
+    looked = sum(example in found for example in names)
+    tier.covered = f"{looked} of {len(names)} programs" if looked < len(names) else f"{looked} programs"
+    tier.covered += f", {apart} of them wrong whatever the pass does" if apart else ""
     return tier
 
 

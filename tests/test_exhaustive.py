@@ -436,7 +436,8 @@ def test_pass_that_does_not_return_ends_with_the_time_and_is_not_proved() -> Non
 
 
 def test_shard_without_a_block_is_not_a_proof() -> None:
-    assert survey(REFERENCE, Bounds(1, 0, 0), shard=(2, 2)).verdict is Verdict.UNKNOWN
+    with pytest.raises(BadInput, match="nothing to do"):
+        survey(REFERENCE, Bounds(1, 0, 0), shard=(2, 2))
 
 
 def test_survey_of_a_pass_whose_helper_module_has_changed_begins_anew(

@@ -239,7 +239,12 @@ def _wrong_output(pair: Pair, index: int) -> Fault:
     if located is not None and located.storage.name in pair.targets:
         return Fault.ESCAPE
     seen = pair.memory.outputs[index] if index < len(pair.memory.outputs) else None
-    return Fault.WRONG_PLACE if seen in pair.functional.outputs else Fault.WRONG_OUTPUT
+    others = [
+        content
+        for i, (output, content) in enumerate(zip(pair.original.outputs, pair.functional.outputs, strict=True))
+        if i != index and output.target is None
+    ]
+    return Fault.WRONG_PLACE if seen in others else Fault.WRONG_OUTPUT
 
 
 def _all_cases(pair: Pair) -> list[tuple[Obligation, list[Case], list[Any]]]:

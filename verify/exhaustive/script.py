@@ -42,7 +42,10 @@ class Where(Enum):
     """Where a script runs the rewritten program; the value says it."""
 
     RUNTIME = "The file is lowered by ExecuTorch's pipeline and runs in its runtime."
-    PROBED = "As RUNTIME, and the program also returns what each buffer held before, for that to be seen."
+    PROBED = (
+        "The file is lowered by ExecuTorch's pipeline and runs in its runtime; the program also returns what each "
+        "buffer held before, for that to be seen."
+    )
     MEMORY = (
         "The rewritten graph runs over real memory in PyTorch: the pipeline cannot lower such steps, or not show it."
     )

@@ -11,7 +11,9 @@ import gc
 import heapq
 import logging
 import multiprocessing
+import os
 import signal
+import threading
 import time
 import warnings
 from collections.abc import Callable, Iterator
@@ -157,14 +159,16 @@ def survey(
         progress: called with what is known so far, after each block.
 
     Raises:
-        BadInput: there is no such pass, or it raises on the very first program; the folder cannot be written; a
-            process died.
+        BadInput: there is no such pass, or it raises on the very first program; the shard has no block; the folder
+            cannot be written; a process died.
     """
     started = time.perf_counter()
     judge = _judge(pass_name)
     _require_some_result(judge, bounds)
     total = count_of_blocks(bounds)
     mine = len(range(shard[0] - 1, total, shard[1]))
+    if not mine:
+        raise BadInput(f"shard {shard[0]}/{shard[1]} has nothing to do: there are {total} blocks; take fewer shards")
     found = Survey(pass_name, bounds, shard, mine)
     kept: dict[Key, list[Sighting]] = {}
     counts: dict[Key, int] = {}
@@ -281,11 +285,20 @@ def _require_some_result(judge: _Judge, bounds: Bounds) -> None:
 
 
 def set_up() -> None:
-    """Sets up a process: an interrupt is for the one that waits for it."""
+    """Sets up a process: an interrupt is for the one that waits for it, and it ends with that one."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     logging.disable(logging.ERROR)
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
+
+
+def _end_with(parent: Any) -> None:
+    """Ends this process once its parent is gone, however that ended."""
+    parent.join()
+    os._exit(1)
 
 
 def _work(pass_name: str, outputs: int, number: int, frames: tuple[Frame, ...]) -> BlockTally:
