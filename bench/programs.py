@@ -18,10 +18,10 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from copyproof.spec.pipeline import as_pair
+from copyproof.spec.pipeline import REFERENCE_PASS, as_pair
 from copyproof.verify.exhaustive.bounds import Bounds, recipes
 from copyproof.verify.exhaustive.screen import Screen
-from copyproof.verify.passes import REFERENCE_PASS, named_pass, rule_of
+from copyproof.verify.passes import named_pass, rule_of
 
 _FIRST, _COUNT = 60_000, 3_000
 """Programs of the default bounds from the middle of the enumeration, two steps each."""

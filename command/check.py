@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import json
-import math
-import os
 import sys
 from pathlib import Path
 from typing import Any
 
 import click
 
-from copyproof.command.outcome import REFERENCE_PASS, code_of, failing
+from copyproof.command import options
+from copyproof.command.outcome import code_of, failing
+from copyproof.spec.pipeline import REFERENCE_PASS
+from copyproof.spec.rule import GROUPS, REFERENCE
 
 _KINDS = ("pure", "pure-of-two", "view", "turned", "lowered-view", "clone", "several", "in-place")
 _FEWER_KINDS = "pure,pure-of-two,view,turned,lowered-view,in-place"
@@ -23,13 +24,6 @@ def _shard(context: click.Context, option: click.Parameter, value: str) -> tuple
     if not (k.isdecimal() and n.isdecimal() and 1 <= int(k) <= int(n)):
         raise click.BadParameter(f"{value!r} is no shard; give K/N with 1 <= K <= N, as 3/16")
     return int(k), int(n)
-
-
-def _a_number(context: click.Context, option: click.Parameter, value: float | None) -> float | None:
-    """A number of seconds, and not `nan`."""
-    if value is not None and math.isnan(value):
-        raise click.BadParameter("nan is no number of seconds")
-    return value
 
 
 def _kinds(context: click.Context, option: click.Parameter, value: str) -> tuple[str, ...]:
@@ -50,39 +44,18 @@ def _kinds(context: click.Context, option: click.Parameter, value: str) -> tuple
     show_default=True,
     help="The write-back pass; or `shipped`.",
 )
-@click.option("--targets", type=click.IntRange(1, 4), default=2, show_default=True, help="At most so many targets.")
-@click.option("--steps", type=click.IntRange(0, 6), default=2, show_default=True, help="At most so many steps.")
-@click.option(
-    "--outputs", type=click.IntRange(0, 3), default=1, show_default=True, help="At most so many user outputs."
-)
+@options.bounds
 @click.option(
     "--kinds", callback=_kinds, default="", metavar="KIND,...", help=f"Only steps of these kinds: {', '.join(_KINDS)}."
 )
 @click.option("--shard", callback=_shard, default="1/1", metavar="K/N", help="Only the K-th of N parts of the work.")
-@click.option(
-    "--workers",
-    type=click.IntRange(1),
-    default=os.cpu_count() or 1,
-    show_default="all cores",
-    help="So many processes.",
-)
-@click.option(
-    "--seconds",
-    type=click.FloatRange(min=0, min_open=True),
-    callback=_a_number,
-    help="Stop enumerating after about so long.",
-)
-@click.option(
-    "--out",
-    type=Path,
-    default=Path("copyproof-enumerate"),
-    show_default=True,
-    metavar="DIR",
-    help="Keeps what is done, so that the same command goes on where it stopped, and gets a script for each "
-    "kind of fault.",
+@options.workers
+@options.seconds("--seconds", "Stop enumerating after about so long.")
+@options.survey_folder(
+    "Keeps what is done, so that the same command goes on where it stopped, and gets a script for each kind of fault."
 )
 @click.option("--count", "only_count", is_flag=True, help="Only count the programs within the bounds.")
-@click.option("--progress/--no-progress", default=None, help="Show progress.  [default: on a terminal]")
+@options.progress
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
 def enumerate_programs(
     pass_name: str,
@@ -144,17 +117,8 @@ def enumerate_programs(
 
 @click.command("check-pass")
 @click.argument("pass_name", metavar="PKG.MOD:FN")
-@click.option(
-    "--budget",
-    type=click.FloatRange(min=0, min_open=True),
-    callback=_a_number,
-    default=900.0,
-    show_default=True,
-    help="Seconds in all; what is not looked at by then is UNKNOWN.",
-)
-@click.option("--targets", type=click.IntRange(1, 4), default=2, show_default=True, help="As of `enumerate`.")
-@click.option("--steps", type=click.IntRange(0, 6), default=2, show_default=True, help="As of `enumerate`.")
-@click.option("--outputs", type=click.IntRange(0, 3), default=1, show_default=True, help="As of `enumerate`.")
+@options.seconds("--budget", "Seconds in all; what is not looked at by then is UNKNOWN.", 900.0)
+@options.bounds
 @click.option(
     "--kinds",
     callback=_kinds,
@@ -163,18 +127,9 @@ def enumerate_programs(
     metavar="KIND,...",
     help="As of `enumerate`; by default all but those that are to a placement what `pure` is.",
 )
-@click.option(
-    "--workers", type=click.IntRange(1), default=os.cpu_count() or 1, show_default="all cores", help="Processes."
-)
-@click.option(
-    "--out",
-    type=Path,
-    default=Path("copyproof-enumerate"),
-    show_default=True,
-    metavar="DIR",
-    help="As of `enumerate`: what is done there already is not done again.",
-)
-@click.option("--progress/--no-progress", default=None, help="Show progress.  [default: on a terminal]")
+@options.workers
+@options.survey_folder("As of `enumerate`: what is done there already is not done again.")
+@options.progress
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
 @click.option("--junit", type=Path, metavar="FILE.xml", help="Write the result as JUnit XML too.")
 def check_pass(
@@ -236,17 +191,10 @@ def check_pass(
     "--without",
     multiple=True,
     metavar="CONSTRAINT",
-    help="Drop this constraint, or group of them, and show a graph that the rest gets wrong: placeholders, "
-    "source-definition, source-writes, direct-reads, view-reads, lowered-view-reads, copy-reads, escapes, cycles, "
-    "self-overlap; or the group alias-reads. May be repeated.",
+    help="Drop this constraint, or group of them, and show a graph that the rest gets wrong: "
+    f"{', '.join(c.name for c in REFERENCE.constraints)}; or a group: {', '.join(GROUPS)}. May be repeated.",
 )
-@click.option(
-    "--timeout",
-    type=click.FloatRange(min=0, min_open=True, max=1e6),
-    default=60.0,
-    show_default=True,
-    help="Seconds for each query and solver.",
-)
+@options.timeout("query and solver")
 @click.option("--run/--no-run", default=True, show_default=True, help="Run each counterexample, to see wrong numbers.")
 @click.option("--out", type=Path, metavar="DIR", help="Write each counterexample as a script here.")
 @click.option("--emit-smt2", type=Path, metavar="DIR", help="Write each query, with its reading, as an SMT-LIB 2 file.")
@@ -267,7 +215,6 @@ def rule(
     Exit code: 0 proved, 1 a weakened rule (--without) is refuted, 2 bad usage or input, 3 unknown.
     """
     from copyproof.spec.errors import BadInput
-    from copyproof.spec.rule import REFERENCE
 
     with failing("rule", as_json):
         from copyproof.command import programs, rules

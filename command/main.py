@@ -13,8 +13,10 @@ from typing import Any
 
 import click
 
+from copyproof.command import options
 from copyproof.command.check import check_pass, enumerate_programs, rule
-from copyproof.command.outcome import REFERENCE_PASS, bug, code_of, fail
+from copyproof.command.outcome import bug, code_of, fail, failing
+from copyproof.spec.pipeline import REFERENCE_PASS
 
 _WORST_FIRST = (1, 2, 3, 0)
 
@@ -90,13 +92,7 @@ def main() -> None:
     metavar="FILE.ptd",
     help="An external data file that belongs to PROGRAM.pte. May be repeated.",
 )
-@click.option(
-    "--timeout",
-    type=click.FloatRange(min=0, min_open=True, max=1e6),
-    default=60.0,
-    show_default=True,
-    help="Seconds for each obligation; UNKNOWN after that.",
-)
+@options.timeout("obligation; UNKNOWN after that")
 @click.option("--strict", is_flag=True, help="Let EARLIEST and LIFETIME count for verdict and exit code too.")
 @click.option(
     "--json",
@@ -216,19 +212,14 @@ def place(model: str, output: str, dialect: str, preserve: tuple[str, ...], impo
         copyproof prove model.pt2 placed.pt2
     """
     from copyproof.command import programs, show
-    from copyproof.spec.errors import BadInput
 
-    try:
+    with failing(model):
         programs.quiet()
         programs.import_modules(imports)
         programs.require_output(output, model)
         original = programs.Model(model, preserve).at_write_back(dialect)
         placed = programs.placed(original)
         programs.save(placed.rewritten, output, dialect)
-    except KeyboardInterrupt:
-        sys.exit(130)
-    except Exception as error:
-        fail(str(error) if isinstance(error, BadInput) else bug(model, error))
     show.placement(placed, model, output)
 
 

@@ -13,8 +13,6 @@ import click
 if TYPE_CHECKING:
     from copyproof.spec.obligations import Verdict
 
-REFERENCE_PASS = "copyproof.impl:reference_pass"
-
 
 def code_of(verdict: Verdict) -> int:
     """The exit code of a verdict: 0 proved, 1 refuted, 3 unknown."""

@@ -13,13 +13,14 @@ from rich.markup import escape
 from rich.table import Table
 
 from copyproof.command.outcome import code_of
-from copyproof.command.surveys import COLOURS
 from copyproof.fuzz.ablation import Ablation, ablation
 from copyproof.spec.lemmas import STATEMENTS
 from copyproof.spec.lemmas.exclusion import first_lemma
 from copyproof.spec.lemmas.placement import third_lemma
 from copyproof.spec.lemmas.refinement import second_lemma
+from copyproof.spec.obligations import Verdict
 from copyproof.spec.rule import REFERENCE, Rule
+from copyproof.verify.render import coloured
 from copyproof.verify.rule_proof import RuleProof, counter_model, prove_rule
 
 
@@ -58,9 +59,9 @@ def show_weakened(
         return 1 if refuted else 3
     console = Console(soft_wrap=True, highlight=False)
     if not refuted:
-        console.print(f"[bold yellow]UNKNOWN[/]  {escape(rule.name)}: no small graph was found that it gets wrong")
+        console.print(f"{coloured(Verdict.UNKNOWN)}  {escape(rule.name)}: no small graph was found that it gets wrong")
         return 3
-    console.print(f"[bold red]REFUTED[/]  the rule {escape(rule.name)}, on this graph:")
+    console.print(f"{coloured(Verdict.REFUTED)}  the rule {escape(rule.name)}, on this graph:")
     for line in found["graph"]:
         console.print(f"  [dim]|[/dim] {escape(line)}")
     if found["printed"]:
@@ -97,8 +98,7 @@ def _script(seen: Ablation, names: tuple[str, ...], folder: Path | None) -> str:
 
 def _show_proof(proof: RuleProof) -> None:
     console = Console(soft_wrap=True, highlight=False)
-    colour = COLOURS[proof.verdict]
-    console.print(f"[bold {colour}]{proof.verdict.value}[/]  the placement rule, for graphs of any size")
+    console.print(f"{coloured(proof.verdict)}  the placement rule, for graphs of any size")
     for name, statement in STATEMENTS.items():
         console.print(f"\n{name} {escape(statement)}")
         table = Table(box=None, pad_edge=False)
@@ -106,9 +106,8 @@ def _show_proof(proof: RuleProof) -> None:
             table.add_column(column, justify="right" if column in ("Z3", "cvc5") else "left")
         for query in proof.queries:
             if query.query.lemma == name:
-                verdict = f"[bold {COLOURS[query.verdict]}]{query.verdict.value}[/]"
                 seconds = [f"{d.status} {d.seconds:.2f} s" for d in query.decisions]
-                table.add_row(query.query.name, verdict, *seconds)
+                table.add_row(query.query.name, coloured(query.verdict), *seconds)
         console.print(table)
     agree = sum(query.premises.status == "sat" for query in proof.queries)
     decidable = sum(query.undecidable is None for query in proof.queries)

@@ -19,8 +19,8 @@ from copyproof.spec.obligations import Verdict
 from copyproof.verify.exhaustive.script import Seen, seen
 from copyproof.verify.exhaustive.survey import Progress as Meter
 from copyproof.verify.exhaustive.survey import Refuted, Survey
+from copyproof.verify.render import coloured
 
-COLOURS = {Verdict.PROVED: "green", Verdict.REFUTED: "red", Verdict.UNKNOWN: "yellow"}
 _LINES = 4
 
 
@@ -91,8 +91,7 @@ def show(found: Survey, scripts: dict[str, Script]) -> None:
     """Prints a survey: the verdict, what was covered, and the smallest program of each kind of fault."""
     console = Console(soft_wrap=True, highlight=False)
     shard = f", shard {found.shard[0]}/{found.shard[1]}" if found.shard != (1, 1) else ""
-    colour = COLOURS[found.verdict]
-    console.print(f"[bold {colour}]{found.verdict.value}[/]  {escape(found.pass_name)} on all small programs{shard}")
+    console.print(f"{coloured(found.verdict)}  {escape(found.pass_name)} on all small programs{shard}")
     console.print(f"bounds: {escape(found.bounds.spelled)}")
     if found.kept:
         console.print(f"{found.kept} of {found.blocks} blocks were done before, and are kept in --out")
@@ -107,9 +106,13 @@ def show(found: Survey, scripts: dict[str, Script]) -> None:
     for column in ("obligation", "verdict", "programs", "fault"):
         table.add_column(column, justify="right" if column == "programs" else "left")
     for refuted in found.found:
-        verdict = f"[bold {COLOURS[refuted.verdict]}]{refuted.verdict.value}[/]"
         quality = "" if refuted.obligation.safety else " (quality)"
-        table.add_row(f"{refuted.obligation.name}{quality}", verdict, f"{refuted.count:,}", escape(refuted.fault.value))
+        table.add_row(
+            f"{refuted.obligation.name}{quality}",
+            coloured(refuted.verdict),
+            f"{refuted.count:,}",
+            escape(refuted.fault.value),
+        )
     console.print(table)
     for refuted in found.found:
         _show_one(console, refuted, scripts.get(name_of(refuted)))

@@ -9,10 +9,10 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from copyproof.command.surveys import COLOURS
 from copyproof.command.tiers import Checked, Tier
 from copyproof.spec.errors import BadInput
 from copyproof.spec.obligations import Verdict
+from copyproof.verify.render import coloured
 
 _SHOWN = 6
 _WIDTH = 120
@@ -22,7 +22,7 @@ def show(result: Checked) -> None:
     """Prints one table, one verdict, and what is behind each tier that is not proved."""
     console = Console(soft_wrap=True, highlight=False)
     console.width = max(console.width, _WIDTH)
-    console.print(f"{_coloured(result.verdict)}  {escape(result.pass_name)}")
+    console.print(f"{coloured(result.verdict)}  {escape(result.pass_name)}")
     table = Table(box=None, pad_edge=False)
     for column in ("tier", "verdict", "seconds", "covered"):
         table.add_column(column, justify="right" if column == "seconds" else "left")
@@ -68,7 +68,7 @@ def write_junit(result: Checked, path: Path) -> None:
     try:
         ElementTree.ElementTree(suites).write(path, encoding="unicode", xml_declaration=True)
     except OSError as error:
-        raise BadInput(f"--junit {path}: {error.strerror}; give a file that can be written") from error
+        raise _cannot_write(path, error) from error
 
 
 def require_writable(path: Path) -> None:
@@ -76,7 +76,11 @@ def require_writable(path: Path) -> None:
     try:
         path.touch()
     except OSError as error:
-        raise BadInput(f"--junit {path}: {error.strerror}; give a file that can be written") from error
+        raise _cannot_write(path, error) from error
+
+
+def _cannot_write(path: Path, error: OSError) -> BadInput:
+    return BadInput(f"--junit {path}: {error.strerror}; give a file that can be written")
 
 
 def _printable(text: str) -> str:
@@ -85,8 +89,4 @@ def _printable(text: str) -> str:
 
 
 def _said(tier: Tier) -> str:
-    return _coloured(tier.verdict) if tier.verdict is not None else "[dim]not run[/dim]"
-
-
-def _coloured(verdict: Verdict) -> str:
-    return f"[bold {COLOURS[verdict]}]{verdict.value}[/]"
+    return coloured(tier.verdict) if tier.verdict is not None else "[dim]not run[/dim]"

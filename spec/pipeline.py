@@ -33,6 +33,9 @@ class Stage(Enum):
 SHIPPED = "executorch.exir.passes.insert_write_back_for_buffers_pass:insert_write_back_for_buffers_pass"
 """The pass that ExecuTorch ships, named as `--pass` takes it."""
 
+REFERENCE_PASS = "copyproof.impl:reference_pass"
+"""What is proved where no pass is named."""
+
 
 @contextmanager
 def standing_in(write_back_pass: WriteBackPass) -> Iterator[None]:

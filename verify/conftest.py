@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from copyproof.spec.errors import BadInput
-from copyproof.verify.passes import REFERENCE_PASS, named_pass
+from copyproof.spec.pipeline import REFERENCE_PASS
+from copyproof.verify.passes import named_pass
 
 
 @pytest.fixture(autouse=True)

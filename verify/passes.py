@@ -17,9 +17,6 @@ from copyproof.spec.errors import BadInput, first_line
 from copyproof.spec.pipeline import SHIPPED
 from copyproof.spec.rule import Rule
 
-REFERENCE_PASS = "copyproof.impl:reference_pass"
-"""What is proved where no pass is named."""
-
 
 def named_pass(name: str) -> Callable[[Any], Any]:
     """The pass that `PKG.MOD:FN` names, or ExecuTorch's where the name is `shipped`.

@@ -32,7 +32,7 @@ def show(result: Report, subject: str, strict: bool = False, console: Console | 
     """
     console = console or Console(soft_wrap=True, highlight=False)
     verdict = result.strict_verdict if strict else result.verdict
-    console.print(f"{_coloured(verdict)}  {escape(subject)}")
+    console.print(f"{coloured(verdict)}  {escape(subject)}")
     if result.stage:
         console.print(f"at fault: {escape(result.stage)}")
     table = Table(box=None, pad_edge=False)
@@ -43,7 +43,7 @@ def show(result: Report, subject: str, strict: bool = False, console: Console | 
         note = f" (vacuous: {finding.vacuous})" if finding.vacuous else ""
         table.add_row(
             f"{finding.obligation.name}{kind}",
-            f"{_coloured(finding.verdict)}{escape(note)}",
+            f"{coloured(finding.verdict)}{escape(note)}",
             f"{finding.seconds:.3f}",
         )
     console.print(table)
@@ -51,7 +51,7 @@ def show(result: Report, subject: str, strict: bool = False, console: Console | 
     for finding in result.findings:
         if finding.verdict is Verdict.PROVED:
             continue
-        console.print(f"\n{_coloured(finding.verdict)} {finding.obligation.name}: {finding.obligation.value}")
+        console.print(f"\n{coloured(finding.verdict)} {finding.obligation.name}: {finding.obligation.value}")
         for reason in finding.reasons:
             console.print(f"  {escape(reason)}")
         for conflict in finding.conflicts:
@@ -79,5 +79,6 @@ def show(result: Report, subject: str, strict: bool = False, console: Console | 
     console.print(f"\n[dim]{escape(statistics)}[/dim]")
 
 
-def _coloured(verdict: Verdict) -> str:
+def coloured(verdict: Verdict) -> str:
+    """A verdict in its colour, as markup of rich."""
     return f"[bold {_COLOURS[verdict]}]{verdict.value}[/]"

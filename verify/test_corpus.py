@@ -13,12 +13,11 @@ from typing import Any
 import pytest
 
 from copyproof.spec.obligations import Verdict
-from copyproof.spec.pipeline import at_write_back
+from copyproof.spec.pipeline import REFERENCE_PASS, at_write_back
 from copyproof.verify import BadInput, prove_lowering, prove_pass
 from copyproof.verify.corpus import CASES, MODELS, Example
 from copyproof.verify.corpus.cases import DOES_NOT_REACH, NOT_IN_RUNTIME, PIPELINE_WRONG
 from copyproof.verify.corpus.example import backend_config, export, to_edge
-from copyproof.verify.passes import REFERENCE_PASS
 from copyproof.verify.render import as_text
 
 _REACHING = [
