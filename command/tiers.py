@@ -2,30 +2,37 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures import as_completed
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
+
+from torch.export import ExportedProgram, ExportGraphSignature
 
 from copyproof.command.surveys import name_of, scripts_of
 from copyproof.spec.errors import BadInput, first_line
 from copyproof.spec.obligations import Obligation, Verdict, worst
-from copyproof.spec.pipeline import as_pair, at_write_back
+from copyproof.spec.pipeline import as_pair, at_write_back, standing_in
 from copyproof.spec.program import Role
-from copyproof.verify import prove_lowering, prove_pass
+from copyproof.verify import prove_pass
 from copyproof.verify.corpus import CASES, MODELS, Example, find
 from copyproof.verify.corpus.cases import DOES_NOT_REACH, NOT_IN_RUNTIME, PIPELINE_WRONG
 from copyproof.verify.corpus.example import backend_config, calls_of, export, to_edge
 from copyproof.verify.exhaustive.bounds import Bounds
 from copyproof.verify.exhaustive.build import Builder
+from copyproof.verify.exhaustive.processes import processes
 from copyproof.verify.exhaustive.recipe import Act, Kind, Recipe
-from copyproof.verify.exhaustive.survey import Progress, ended, set_up, survey
+from copyproof.verify.exhaustive.survey import Progress, survey
 from copyproof.verify.passes import named_pass, rule_of, run_pass
+from copyproof.verify.stages import lowered_with, proofs_of
 from copyproof.verify.verdicts import Report
+
+_TIMEOUT = 60.0
+"""Seconds for each obligation of a file."""
 
 
 @dataclass
@@ -196,58 +203,63 @@ def examined(pass_name: str, name: str) -> Examined:
     """Proves a pass on one example of the corpus; on a case also the file, and runs that."""
     example = find(name)
     write_back_pass = named_pass(pass_name)
-    edge = to_edge(export(example), example)
-    graph, departs = (Verdict.PROVED, ""), ""
+    exported = export(example)
+    edge = to_edge(exported, example)
+    programs = at_write_back(edge, backend_config(example))
+    departs = ""
     try:
-        for method, program in at_write_back(edge, backend_config(example)).items():
-            report = prove_pass(program, write_back_pass)
-            if worst([graph[0], report.verdict]) is not graph[0]:
-                graph = report.verdict, f"{method}: {_why(report)}"
-            for finding in report.findings:
-                if finding.obligation is Obligation.RULE and finding.verdict is Verdict.REFUTED:
-                    departs = finding.reasons[0]
+        reports = {method: prove_pass(program, write_back_pass) for method, program in programs.items()}
+        graph = _worst_of(reports, lambda method, report: f"{method}: {_why(report)}")
+        for finding in (f for report in reports.values() for f in report.findings):
+            if finding.obligation is Obligation.RULE and finding.verdict is Verdict.REFUTED:
+                departs = finding.reasons[0]
     except BadInput as error:
         graph = Verdict.REFUTED, str(error)
     if example not in CASES or example.name in NOT_IN_RUNTIME:
         return Examined(name, graph, departs=departs)
-    file, run = _file(example, edge, write_back_pass), _run(example, edge, write_back_pass)
-    return Examined(name, graph, file, run, departs)
-
-
-def _file(example: Example, edge: Any, write_back_pass: Any) -> tuple[Verdict, str] | None:
+    config = backend_config(example)
     try:
-        reports = prove_lowering(edge, write_back_pass, backend_config(example))
+        with standing_in(partial(run_pass, write_back_pass)):
+            lowered = lowered_with(edge, config)
+            file = _file(example, proofs_of(edge, lowered, config, _TIMEOUT))
     except BadInput as error:
-        return Verdict.REFUTED, str(error)
+        refuted = Verdict.REFUTED, str(error)
+        return Examined(name, graph, refuted, None if name in PIPELINE_WRONG else refuted, departs)
+    signature = next(iter(programs.values())).graph_signature
+    return Examined(name, graph, file, _run(example, exported, signature, lowered.buffer), departs)
+
+
+def _file(example: Example, reports: dict[str, Report]) -> tuple[Verdict, str] | None:
+    """What the proofs of a file's methods say; None where the pipeline is known to be at fault."""
     stage, _ = PIPELINE_WRONG.get(example.name, (None, ""))
-    found = Verdict.PROVED, ""
-    for report in reports.values():
-        if report.verdict is Verdict.REFUTED and stage is not None and report.stage == stage.value:
-            return None
-        if worst([found[0], report.verdict]) is not found[0]:
-            found = report.verdict, f"at fault: {report.stage}: {_why(report)}"
-    return found
+    if any(r.verdict is Verdict.REFUTED and stage is not None and r.stage == stage.value for r in reports.values()):
+        return None
+    return _worst_of(reports, lambda _, report: f"at fault: {report.stage}: {_why(report)}")
 
 
-def _run(example: Example, edge: Any, write_back_pass: Any) -> tuple[Verdict, str] | None:
+def _worst_of(reports: dict[str, Report], why: Callable[[str, Report], str]) -> tuple[Verdict, str]:
+    """The worst verdict of the reports on each method, and why it is not a proof."""
+    verdict = worst([report.verdict for report in reports.values()])
+    if verdict is Verdict.PROVED:
+        return verdict, ""
+    return verdict, next(why(method, report) for method, report in reports.items() if report.verdict is verdict)
+
+
+def _run(
+    example: Example, exported: ExportedProgram, signature: ExportGraphSignature, pte: bytes
+) -> tuple[Verdict, str] | None:
+    """What the calls of a file in the runtime give, beside eager; None where the pipeline is known to be at fault."""
     from copyproof.fuzz.compare import differences
-    from copyproof.fuzz.execution import lower, mutated_inputs, run_eager
+    from copyproof.fuzz.execution import mutated_inputs, run_eager
     from copyproof.fuzz.runtime import RuntimeFailure, run_program
 
     if example.name in PIPELINE_WRONG:
         return None
-    exported = export(example)
     calls = calls_of(example)
-    mutated = mutated_inputs(next(iter(at_write_back(edge, backend_config(example)).values())).graph_signature)
     try:
-        pte = lower(edge, write_back_pass, backend_config(example))
-        actual = run_program(pte, calls, example.imports, mutated)
+        actual = run_program(pte, calls, example.imports, mutated_inputs(signature))
     except RuntimeFailure as error:
         return Verdict.REFUTED, f"in the runtime: {error}"
-    except KeyboardInterrupt:
-        raise
-    except BaseException as error:  # whatever the pass raises, or the pipeline with what it made
-        return Verdict.REFUTED, f"cannot be lowered: {first_line(error)}"
     found = differences(run_eager(exported.module(), calls), actual, exact=False)
     return (Verdict.REFUTED, found[0]) if found else (Verdict.PROVED, "")
 
@@ -302,24 +314,19 @@ def _tier(
 
 def _in_processes(pass_name: str, names: list[str], workers: int, end: float) -> Iterator[Examined]:
     """What is known of each example, as far as the time reaches."""
-    spawn = multiprocessing.get_context("spawn")
-    pool = ProcessPoolExecutor(workers, mp_context=spawn, initializer=set_up)
-    running = {pool.submit(examined, pass_name, name): name for name in names}
-    try:
-        for future in as_completed(running, timeout=max(1.0, end - time.perf_counter())):
-            try:
-                yield future.result()
-            except BrokenProcessPool:
-                raise
-            except (Exception, SystemExit) as error:  # a fault of the example's own, of the pass, or of copyproof
-                unknown = Verdict.UNKNOWN, first_line(error)
-                yield Examined(running[future], unknown, unknown, unknown)
-    except TimeoutError:
-        return
-    except BrokenProcessPool as error:
-        raise BadInput("a process died while the pass ran in it; prove it on one model after another") from error
-    finally:
-        ended(pool)
+    with processes(workers) as pool:
+        running = {pool.submit(examined, pass_name, name): name for name in names}
+        try:
+            for future in as_completed(running, timeout=max(1.0, end - time.perf_counter())):
+                try:
+                    yield future.result()
+                except BrokenProcessPool:
+                    raise
+                except (Exception, SystemExit) as error:  # a fault of the example's own, of the pass, or of copyproof
+                    unknown = Verdict.UNKNOWN, first_line(error)
+                    yield Examined(running[future], unknown, unknown, unknown)
+        except TimeoutError:
+            return
 
 
 def _timed(tier: Callable[..., Tier], *arguments: Any) -> Tier:

@@ -1,35 +1,30 @@
 """Running a pass on every program within bounds and proving what it made: by a screen, then what is open by the prover.
 
 The work is cut into blocks, which processes take one by one. What a block gave is kept in a file as soon as it is done,
-so that an interrupted survey goes on where it stopped; the file knows the pass by its source, and is refused once that
-has changed.
+so that an interrupted survey goes on where it stopped; the file knows the pass by its source, and is put aside once
+that has changed.
 """
 
 from __future__ import annotations
 
 import gc
 import heapq
-import logging
-import multiprocessing
-import os
-import signal
-import threading
 import time
-import warnings
 from collections.abc import Callable, Iterator
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
-from concurrent.futures.process import BrokenProcessPool
+from concurrent.futures import FIRST_COMPLETED, Future, wait
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Any
 
-import torch
+from torch.export import ExportedProgram
 
 from copyproof.spec.errors import BadInput, first_line
-from copyproof.spec.obligations import Obligation, Verdict, worst
+from copyproof.spec.obligations import Obligation, Verdict
+from copyproof.spec.pipeline import as_pair
 from copyproof.verify.exhaustive.bounds import Bounds, Frame, blocks, completed, count_of_blocks
 from copyproof.verify.exhaustive.ledger import Ledger
+from copyproof.verify.exhaustive.processes import processes
 from copyproof.verify.exhaustive.recipe import Recipe
 from copyproof.verify.exhaustive.screen import Fault, Open, Screen
 from copyproof.verify.exhaustive.tally import KEPT, BlockTally, Key, Sighting
@@ -98,7 +93,7 @@ class Survey:
             return Verdict.REFUTED
         if faults or not self.complete or not self.programs or self.closed < self.programs:
             return Verdict.UNKNOWN
-        return worst([Verdict.PROVED])
+        return Verdict.PROVED
 
     @property
     def rate(self) -> float:
@@ -252,13 +247,11 @@ class _Judge:
 
     def open_ways(self, recipe: Recipe) -> list[Open]:
         """What is open about what the pass makes of a program."""
-        from copyproof.spec.pipeline import as_pair
-
         program = self.screen.builder.program(recipe)
         try:
             result = run_pass(self.write_back_pass, program)
             graph_module, signature = as_pair(result)
-            carried = result if isinstance(result, torch.export.ExportedProgram) else program
+            carried = result if isinstance(result, ExportedProgram) else program
             return self.screen.open_ways(recipe, carried, graph_module, signature)
         except (BadInput, TypeError) as error:
             return [Open(Obligation.OUTPUT, Fault.RAISES, str(error))]
@@ -284,23 +277,6 @@ def _require_some_result(judge: _Judge, bounds: Bounds) -> None:
         return
 
 
-def set_up() -> None:
-    """Sets up a process: an interrupt is for the one that waits for it, and it ends with that one."""
-    parent = multiprocessing.parent_process()
-    if parent is not None:
-        threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    logging.disable(logging.ERROR)
-    warnings.simplefilter("ignore")
-    torch.set_num_threads(1)
-
-
-def _end_with(parent: Any) -> None:
-    """Ends this process once its parent is gone, however that ended."""
-    parent.join()
-    os._exit(1)
-
-
 def _work(pass_name: str, outputs: int, number: int, frames: tuple[Frame, ...]) -> BlockTally:
     return _judge(pass_name).block(number, frames, outputs)
 
@@ -320,10 +296,8 @@ def _worked(
             if end is not None and time.perf_counter() > end:
                 return
         return
-    spawn = multiprocessing.get_context("spawn")
-    pool = ProcessPoolExecutor(workers, mp_context=spawn, initializer=set_up)
     running: set[Future[BlockTally]] = set()
-    try:
+    with processes(workers) as pool:
         for number, frames in rest:
             running.add(pool.submit(_work, pass_name, outputs, number, frames))
             if len(running) < 2 * workers:
@@ -339,26 +313,11 @@ def _worked(
                 yield future.result()
             if not finished:
                 return
-    except BrokenProcessPool as error:
-        raise BadInput(
-            "a process died while the pass ran in it; what was done is kept: prove the pass on one model after another "
-            "to see where"
-        ) from error
-    finally:
-        ended(pool)
 
 
 def _left(end: float | None) -> float | None:
     """The seconds that are left."""
     return None if end is None else max(0.0, end - time.perf_counter())
-
-
-def ended(pool: ProcessPoolExecutor) -> None:
-    """Ends a pool at once, with all that runs in it."""
-    processes = list((pool._processes or {}).values())
-    pool.shutdown(wait=False, cancel_futures=True)
-    for process in processes:
-        process.terminate()
 
 
 def _decided(judge: _Judge, key: Key, sightings: list[Sighting], count: int) -> Refuted:
