@@ -11,6 +11,7 @@ from xml.etree import ElementTree
 import pytest
 import torch
 
+from copyproof.command import check as check_command
 from copyproof.command import tiers
 from copyproof.command.tiers import Checked, Examined, Tier, examined, identity, rule
 from copyproof.impl import early_placement, reference_pass
@@ -197,6 +198,10 @@ def test_enumerate_says_how_many_it_judged_and_exits_by_the_verdict(tmp_path: Pa
     found = json.loads(wrong.stdout)
     assert {fault["obligation"] for fault in found["found"]} >= {Obligation.OUTPUT.name}
     assert Path(found["scripts"]["OUTPUT WRONG_PLACE"]).exists()
+
+
+def test_kinds_that_the_command_line_knows_are_those_of_recipes() -> None:
+    assert tuple(kind.value for kind in Kind) == check_command._KINDS
 
 
 def test_enumerate_counts_without_a_pass() -> None:

@@ -1,8 +1,8 @@
 """The prover: is a rewritten graph, or a finished `.pte` file, right for its original?
 
-Open `prover.py` first: `prove` and `prove_pass`. `frontend.py` reads graphs, `evaluate.py` gives them meaning,
-`safety.py` and `quality.py` state the obligations as queries, `solver.py` asks Z3 (and `arithmetic.py` about regions),
-`explain.py` and `witness.py` make a refutation one that can be read and seen.
+Open `prover.py` first: `prove` and `prove_pass`. `frontend.py` reads graphs, `evaluate.py` gives them meaning
+(`trace.py`), `safety.py` and `quality.py` state the obligations as queries, `solver.py` asks Z3 (and `arithmetic.py`
+about regions), `explain.py` and `witness.py` make a refutation one that can be read and seen.
 
 For files open `program.py`: `prove_program`. `serialized.py` and `lowered.py` make machines (`machine.py`) of files and
 of lowered graphs; `follow.py` says what a machine computes (`calls.py` call by call, `execution.py` in which terms),

@@ -11,10 +11,11 @@ import torch
 from copyproof.spec.effects import Chain, Contents, Effect, canonical, effect_of, family, same_order
 from copyproof.spec.errors import BadInput
 from copyproof.spec.runtime_kernels import refused, reshaped
-from copyproof.verify.evaluate import Content, copied, copied_row, keeps_first
+from copyproof.verify.evaluate import copied, copied_row, keeps_first
 from copyproof.verify.execution import Lost, Running, View, spelled_type
 from copyproof.verify.kernels import REFUSED, VIEW, spell_number, spell_values
 from copyproof.verify.machine import Delegate, Free, Items, Kernel, Plain, Tensor, layout_of, overlap
+from copyproof.verify.trace import Content
 
 _NUMBERS: Mapping[str, Callable[..., Any]] = {
     name: getattr(operator, name) for name in ("add", "sub", "mul", "eq", "lt", "le", "gt", "ge")

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 from copyproof.spec.program import Program, Value
 from copyproof.spec.rule import Relation, Rule
-from copyproof.verify.evaluate import Write
 from copyproof.verify.pair import Pair
+from copyproof.verify.trace import Write
 
 
 @dataclass(frozen=True)

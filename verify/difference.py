@@ -10,9 +10,10 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from copyproof.verify.evaluate import SELECT, Content, Definition, Trace
+from copyproof.verify.evaluate import SELECT
 from copyproof.verify.execution import Execution
 from copyproof.verify.kernels import REFUSED
+from copyproof.verify.trace import Content, Definition, Trace
 from copyproof.verify.verdicts import Conflict
 
 

@@ -7,11 +7,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from copyproof.spec.effects import Chain
-from copyproof.verify.evaluate import SELECT, Content, Definition
+from copyproof.verify.evaluate import SELECT
 from copyproof.verify.machine import Items, Machine, Plain, Span, Tensor
 from copyproof.verify.memory import Arena, Guard
 from copyproof.verify.plan import computed_by_calls, named_by_calls
 from copyproof.verify.spelling import content_of_bytes
+from copyproof.verify.trace import Content, Definition
 from copyproof.verify.verdicts import Conflict
 
 

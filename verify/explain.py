@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from copyproof.spec.program import Step, Value
-from copyproof.verify.evaluate import Read, Write
 from copyproof.verify.pair import Pair
+from copyproof.verify.trace import Read, Write
 from copyproof.verify.verdicts import Conflict
 
 _CONTEXT = 1

@@ -17,8 +17,8 @@ from torch.utils import _pytree as pytree
 
 from copyproof.spec.graph import action_of, overload_of
 from copyproof.spec.signature import held
-from copyproof.verify.evaluate import Content
 from copyproof.verify.spelling import attribute, content_of
+from copyproof.verify.trace import Content
 
 
 def folded(original: ExportedProgram, constants: Collection[Content]) -> dict[Content, str]:

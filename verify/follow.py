@@ -12,10 +12,11 @@ from collections.abc import Mapping
 
 from copyproof.spec.errors import BadInput, first_line
 from copyproof.verify.calls import Calls
-from copyproof.verify.evaluate import SELECT, Content
+from copyproof.verify.evaluate import SELECT
 from copyproof.verify.execution import Either, Execution, Knowledge, Lost, Named, spelled_type
 from copyproof.verify.machine import Delegate, JumpIfFalse, Kernel, Machine, Move, Tensor
 from copyproof.verify.plan import misplaced, unreliable
+from copyproof.verify.trace import Content
 
 _MOST_CALLS = 50_000
 

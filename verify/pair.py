@@ -11,8 +11,9 @@ from torch.fx import GraphModule
 from copyproof.spec.effects import Profile
 from copyproof.spec.program import Output, Program, Role, Step, Value
 from copyproof.verify.arithmetic import Relation, relation
-from copyproof.verify.evaluate import Content, Definition, Read, Trace, Write, copied, evaluate
+from copyproof.verify.evaluate import copied, evaluate
 from copyproof.verify.frontend import original_programs_of, rewritten_program_of
+from copyproof.verify.trace import Content, Definition, Read, Trace, Write
 
 
 @dataclass

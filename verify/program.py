@@ -25,7 +25,7 @@ from copyproof.spec.obligations import Obligation, Verdict
 from copyproof.spec.program import Program, Role, TensorType, Value
 from copyproof.spec.signature import held
 from copyproof.verify.difference import Differences
-from copyproof.verify.evaluate import Content, Definition, Trace, evaluate
+from copyproof.verify.evaluate import evaluate
 from copyproof.verify.execution import Execution
 from copyproof.verify.folding import folded
 from copyproof.verify.follow import follow
@@ -36,6 +36,7 @@ from copyproof.verify.serialized import File, State, recognised
 from copyproof.verify.sharing import sharing
 from copyproof.verify.solver import Above, Case, Differ, Number, Theory
 from copyproof.verify.spelling import content_of, raw_bytes
+from copyproof.verify.trace import Content, Definition, Trace
 from copyproof.verify.verdicts import Conflict, Finding, Report
 from copyproof.verify.witness import seen_from_another_start
 

@@ -23,10 +23,10 @@ from copyproof.spec.rule import Rule
 from copyproof.verify import explain, quality, safety
 from copyproof.verify.conformance import deviations
 from copyproof.verify.contents import changed_contents, shared_memory
-from copyproof.verify.evaluate import Content
 from copyproof.verify.pair import Pair, pair_of
 from copyproof.verify.passes import rule_of, run_pass
 from copyproof.verify.solver import Answer, Case, Theory
+from copyproof.verify.trace import Content
 from copyproof.verify.verdicts import Conflict, Finding, Report
 from copyproof.verify.witness import Witness, witness
 

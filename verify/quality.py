@@ -12,9 +12,10 @@ from torch.export import ExportedProgram
 from copyproof.spec.effects import Profile
 from copyproof.spec.program import Program, Size
 from copyproof.verify.arithmetic import at_most
-from copyproof.verify.evaluate import Trace, Write, evaluate
+from copyproof.verify.evaluate import evaluate
 from copyproof.verify.pair import Pair, pair_of
 from copyproof.verify.solver import Above, Case, Number
+from copyproof.verify.trace import Trace, Write
 
 
 @dataclass(frozen=True)

@@ -10,9 +10,9 @@ from collections.abc import Iterator
 
 from copyproof.spec.program import Value
 from copyproof.verify.arithmetic import Relation, relation
-from copyproof.verify.evaluate import Read, Write
 from copyproof.verify.pair import Pair
 from copyproof.verify.solver import Above, Case, Differ, Number
+from copyproof.verify.trace import Read, Write
 
 ONE = Number("one", 1)
 

@@ -15,7 +15,7 @@ from pathlib import Path
 import z3
 
 from copyproof.spec.errors import BadInput
-from copyproof.verify.evaluate import Content, Definition
+from copyproof.verify.trace import Content, Definition
 
 _LONGEST_MS = 2**31 - 1
 

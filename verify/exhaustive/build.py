@@ -49,6 +49,11 @@ def weights_of(step: Act, place: int) -> dict[str, Any]:
     return {"alpha": float(place + 2)} if step.kind in (Kind.PURE_OF_TWO, Kind.WRITE) else {}
 
 
+def mutation_of(role: Role) -> OutputKind:
+    """The kind of output that mutates a target of this role."""
+    return OutputKind.BUFFER_MUTATION if role is Role.BUFFER else OutputKind.USER_INPUT_MUTATION
+
+
 @dataclass
 class Builder:
     """Builds programs; keeps what many of them share: types, and all of a program that is not its graph."""
@@ -81,10 +86,9 @@ class Builder:
     def has_changed(self, recipe: Recipe, program: ExportedProgram) -> bool:
         """Whether a pass changed what a program of `recipe` carries: its buffers, that it has no constants, or the
         types of nodes, which many programs share and which are then made anew."""
-        buffers = [n for n, role in zip(recipe.names, recipe.targets, strict=False) if role is Role.BUFFER]
-        held = [program.state_dict.get(name) for name in buffers]
+        held = [program.state_dict.get(name) for name in recipe.buffers]
         kept = (
-            len(program.state_dict) == len(buffers)
+            len(program.state_dict) == len(held)
             and not program.constants
             and all(isinstance(v, torch.Tensor) and v.dtype is torch.float32 and v.shape == SHAPE for v in held)
             and all(v.detach().numpy().tobytes() == _ZEROS for v in held)
@@ -147,22 +151,20 @@ class Builder:
     def _output_specs(self, recipe: Recipe, outputs: list[Node]) -> list[OutputSpec]:
         specs = []
         for role, name, node in zip(recipe.targets, recipe.names, outputs, strict=False):
-            kind = OutputKind.BUFFER_MUTATION if role is Role.BUFFER else OutputKind.USER_INPUT_MUTATION
-            specs.append(OutputSpec(kind, TensorArgument(node.name), name))
+            specs.append(OutputSpec(mutation_of(role), TensorArgument(node.name), name))
         for node in outputs[len(recipe.targets) :]:
             specs.append(OutputSpec(OutputKind.USER_OUTPUT, TensorArgument(node.name), None))
         return specs
 
     def _whole(self, recipe: Recipe, graph: Graph, signature: ExportGraphSignature) -> ExportedProgram:
-        buffers = [n for n, role in zip(recipe.names, recipe.targets, strict=False) if role is Role.BUFFER]
-        given = tuple(example(k) for k in range(recipe.bystander + 1 - len(buffers)))
+        given = tuple(example(k) for k in range(recipe.bystander + 1 - len(recipe.buffers)))
         returned = tuple(range(len(recipe.outputs)))
         call = ModuleCallSignature([], [], pytree.tree_structure((given, {})), pytree.tree_structure(returned))
         return ExportedProgram(
             root=GraphModule({}, graph),
             graph=graph,
             graph_signature=signature,
-            state_dict={name: torch.zeros(SHAPE) for name in buffers},
+            state_dict={name: torch.zeros(SHAPE) for name in recipe.buffers},
             range_constraints={},
             module_call_graph=[ModuleCallEntry("", call)],
             example_inputs=(given, {}),

@@ -36,7 +36,6 @@ class Ledger:
 
     def __init__(self, folder: Path | None, pass_name: str, bounds: Bounds, shard: tuple[int, int]) -> None:
         self.connection: sqlite3.Connection | None = None
-        self.put_aside: Path | None = None
         self.folder = folder
         if folder is None:
             return
@@ -45,7 +44,7 @@ class Ledger:
             folder.mkdir(parents=True, exist_ok=True)
             path = folder / f"blocks-{shard[0]}-of-{shard[1]}.sqlite"
             if path.exists() and _about(path) != self.about:
-                self.put_aside = path.rename(path.with_suffix(".old"))
+                path.rename(path.with_suffix(".old"))
             self.connection = sqlite3.connect(path)
             with self.connection:
                 self.connection.execute("create table if not exists about (key text primary key, value text)")

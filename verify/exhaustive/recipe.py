@@ -8,14 +8,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any
 
 from copyproof.spec.program import Role
 
 
 class Kind(Enum):
-    """What a step does; the value is its name on the command line."""
+    """What a step does; the value is its name on the command line.
+
+    PURE and PURE_OF_TWO compute from one value, from two; SEVERAL computes several results, one of which is used. VIEW
+    is a view by schema of all of its operand, in order, TURNED a transposed one; LOWERED is a copy that the lowering
+    turns into a view. WRITE writes its first operand in place, a target, a temporary or a view of one, from the second.
+    """
 
     PURE = "pure"
     PURE_OF_TWO = "pure-of-two"
@@ -26,22 +31,7 @@ class Kind(Enum):
     SEVERAL = "several"
     WRITE = "in-place"
 
-    @property
-    def meaning(self) -> str:
-        """In a sentence, for tables."""
-        return _MEANINGS[self]
 
-
-_MEANINGS = {
-    Kind.PURE: "computes from one value",
-    Kind.PURE_OF_TWO: "computes from two values",
-    Kind.VIEW: "a view by schema: all of its operand, in order",
-    Kind.TURNED: "a view by schema: all of its operand, transposed",
-    Kind.LOWERED: "a copy that the lowering turns into a view",
-    Kind.CLONE: "a clone",
-    Kind.SEVERAL: "computes several results, one of which is used",
-    Kind.WRITE: "writes its first operand in place, from the second: a target, a temporary, or a view of one",
-}
 _ALIASES = frozenset({Kind.VIEW, Kind.TURNED, Kind.WRITE})
 
 
@@ -85,14 +75,19 @@ class Recipe:
         return (*targets, "x", *(f"v{i}" for i in range(len(self.targets) + 1, self.values)))
 
     @property
+    def buffers(self) -> tuple[str, ...]:
+        """The names of the targets that are buffers."""
+        return tuple(n for n, role in zip(self.names, self.targets, strict=False) if role is Role.BUFFER)
+
+    @property
     def size(self) -> tuple[int, int, int]:
         """What smaller programs are smaller in: steps, then targets, then outputs."""
         return len(self.steps), len(self.targets), len(self.outputs)
 
-    @cached_property
+    @property
     def roots(self) -> tuple[int, ...]:
         """For each value the one whose storage it lies in, by the functional meaning."""
-        return tuple(root for root, _ in places_of(self.bystander, self.steps))
+        return _roots_of(self.bystander, self.steps)
 
     @property
     def live(self) -> bool:
@@ -108,17 +103,17 @@ class Recipe:
         return recipe
 
     def _needed(self) -> list[bool]:
-        first = self.bystander + 1
+        first, roots = self.bystander + 1, self.roots
         used = {*self.sources, *self.outputs}
-        touched = {self.roots[value] for value in used}
+        touched = {roots[value] for value in used}
         needed = [False] * len(self.steps)
         for i in reversed(range(len(self.steps))):
             step, value = self.steps[i], first + i
-            shows = step.kind is Kind.WRITE and self.roots[step.operands[0]] in touched
+            shows = step.kind is Kind.WRITE and roots[step.operands[0]] in touched
             needed[i] = value in used or shows
             if needed[i]:
                 used.update(step.operands)
-                touched.update(self.roots[operand] for operand in step.operands)
+                touched.update(roots[operand] for operand in step.operands)
         return needed
 
     def _without(self, dead: int) -> Recipe:
@@ -176,3 +171,9 @@ def places_of(bystander: int, steps: tuple[Act, ...]) -> list[tuple[int, bool]]:
         alias = step.kind in _ALIASES
         places.append((root, turned ^ (step.kind is Kind.TURNED)) if alias else (len(places), False))
     return places
+
+
+@lru_cache(maxsize=64)
+def _roots_of(bystander: int, steps: tuple[Act, ...]) -> tuple[int, ...]:
+    """The storages alone; kept, since one sequence of steps has many sources and outputs."""
+    return tuple(root for root, _ in places_of(bystander, steps))

@@ -15,22 +15,22 @@ from enum import Enum
 from typing import Any
 
 from torch.export import ExportedProgram, ExportGraphSignature
-from torch.export.graph_signature import OutputKind
 from torch.fx import GraphModule, Node
 
 from copyproof.spec.effects import EXECUTORCH, NO_LOWERING, Profile
 from copyproof.spec.obligations import Obligation
-from copyproof.spec.program import Output, Program, Role
+from copyproof.spec.program import Output, Program
 from copyproof.spec.rule import Relation, Rule
 from copyproof.verify import safety
 from copyproof.verify.conformance import deviations, manners_of
-from copyproof.verify.evaluate import Content, Read, Trace, Write, evaluate
+from copyproof.verify.evaluate import evaluate
 from copyproof.verify.exhaustive.bounds import Frame
-from copyproof.verify.exhaustive.build import Builder
+from copyproof.verify.exhaustive.build import Builder, mutation_of
 from copyproof.verify.exhaustive.recipe import Recipe
 from copyproof.verify.frontend import Reader, require_same_placeholders
 from copyproof.verify.pair import Pair
-from copyproof.verify.solver import Above, Case, Differ
+from copyproof.verify.solver import Case, Differ
+from copyproof.verify.trace import Content, Read, Trace, Write
 
 
 class Fault(Enum):
@@ -157,8 +157,7 @@ class Screen:
         outputs: list[Output] = []
         contents: list[Content] = []
         for name, role, source in zip(recipe.names, recipe.targets, recipe.sources, strict=False):
-            kind = OutputKind.BUFFER_MUTATION if role is Role.BUFFER else OutputKind.USER_INPUT_MUTATION
-            outputs.append(replace(shown[source], kind=kind.name, target=name))
+            outputs.append(replace(shown[source], kind=mutation_of(role).name, target=name))
             contents.append(held[source])
         for value in recipe.outputs:
             outputs.append(shown[value])
@@ -267,5 +266,4 @@ def _closed(case: Case) -> bool:
     return any(
         part.left == part.right if isinstance(part, Differ) else part.left.value <= part.right.value
         for part in case.parts
-        if isinstance(part, (Differ, Above))
     )

@@ -64,7 +64,7 @@ def script_of(recipe: Recipe, pass_name: str, fault: str, where: Where, expressi
     """
     module, _, function = (SHIPPED if pass_name == "shipped" else pass_name).partition(":")
     names, first = recipe.names, recipe.bystander + 1
-    buffers = [n for n, role in zip(names, recipe.targets, strict=False) if role is Role.BUFFER]
+    buffers = list(recipe.buffers)
     steps = [
         _line(names[first + place], step, place, [names[o] for o in step.operands])
         for place, step in enumerate(recipe.steps)
