@@ -30,7 +30,8 @@ def differences(expected: Sequence[Call], actual: Sequence[Call], exact: bool = 
         exact: whether numbers must be equal, or may differ within `RTOL` and `ATOL`.
 
     Returns:
-        One sentence for each value that differs: the call, which value of it, expected and actual numbers.
+        One sentence for each value that differs: the call, which value of it, expected and actual numbers. State is
+        compared where both looked at it.
     """
     found = []
     if len(expected) != len(actual):
@@ -39,6 +40,9 @@ def differences(expected: Sequence[Call], actual: Sequence[Call], exact: bool = 
         found += [f"call {index}, {text}" for text in _sequence("output", wanted.outputs, got.outputs, exact)]
         inputs = _sequence("input after the call", wanted.inputs_after, got.inputs_after, exact)
         found += [f"call {index}, {text}" for text in inputs]
+        for name in wanted.state:
+            if name in got.state and (text := _value(wanted.state[name], got.state[name], exact)):
+                found.append(f"call {index}, state {name}{text}")
     return found
 
 

@@ -6,10 +6,10 @@ gives, as bytes of a `.pte` file (`lower`), is for `copyproof.fuzz.runtime.run_p
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from copy import deepcopy
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -36,13 +36,15 @@ class Call:
         outputs: the user outputs, flattened, each with storage of its own.
         inputs_after: the arguments, flattened, as they were after the call: a mutated user input has its
             new value.
+        state: what buffers and parameters held after the call, by qualified name, where that can be looked at.
     """
 
     outputs: tuple[Any, ...]
     inputs_after: tuple[Any, ...]
+    state: Mapping[str, Any] = field(default_factory=dict)
 
 
-def run_eager(module: torch.nn.Module, calls: Sequence[Arguments]) -> list[Call]:
+def run_eager(module: torch.nn.Module, calls: Sequence[Arguments], state: bool = False) -> list[Call]:
     """What eager PyTorch gives for consecutive calls; `module` and `calls` are left as they were.
 
     Args:
@@ -50,6 +52,7 @@ def run_eager(module: torch.nn.Module, calls: Sequence[Arguments]) -> list[Call]
             starts from zeros unless it was lowered with initialised buffers, so a fair comparison starts
             there too.
         calls: the arguments of each call; the state carries over from one to the next.
+        state: whether to look at buffers and parameters too, after each call.
 
     Raises:
         whatever the module raises.
@@ -61,7 +64,10 @@ def run_eager(module: torch.nn.Module, calls: Sequence[Arguments]) -> list[Call]
         given = deepcopy(tuple(arguments))
         with torch.no_grad():
             returned = running(*given)
-        results.append(Call(detached(returned), detached(given)))
+        held = {**dict(running.named_buffers()), **dict(running.named_parameters())} if state else {}
+        results.append(
+            Call(detached(returned), detached(given), dict(zip(held, detached(list(held.values())), strict=True)))
+        )
     return results
 
 

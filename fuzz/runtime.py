@@ -17,19 +17,20 @@ import os
 import pickle
 import re
 import signal
+import subprocess
+import sys
 import tempfile
 from collections.abc import Sequence
 from functools import cache
-from multiprocessing import get_context
+from multiprocessing import Pipe
 from multiprocessing.connection import Connection
-from multiprocessing.process import BaseProcess
 from pathlib import Path
 from threading import Lock
 from time import monotonic
 from typing import Any
 
 from copyproof.fuzz.execution import Arguments, Call, detached
-from copyproof.fuzz.worker import Answer, Program, Refusal, Stage, send, serve
+from copyproof.fuzz.worker import Answer, Program, Refusal, Stage, send
 
 START_SECONDS = 180.0
 """How long a new process may take to import the runtime."""
@@ -61,7 +62,7 @@ def run_program(
     Raises:
         RuntimeFailure: the runtime refused the program, died or did not answer in time.
     """
-    program = Program(bytes(pte), tuple(detached(arguments) for arguments in calls), tuple(imports))
+    program = Program(bytes(pte), tuple(detached(arguments) for arguments in calls), tuple(imports), seconds)
     answer = _worker(os.getpid()).run(program, seconds)
     return [_separate(Call(outputs, inputs), mutated) for outputs, inputs in answer.calls]
 
@@ -83,7 +84,7 @@ class _Worker:
 
     def __init__(self) -> None:
         self._lock = Lock()
-        self._process: BaseProcess | None = None
+        self._process: subprocess.Popen[bytes] | None = None
         self._connection: Connection | None = None
         self._log: Path | None = None
 
@@ -117,7 +118,7 @@ class _Worker:
         """End the process, if there is one."""
         if self._process is not None:
             self._process.kill()
-            self._process.join()
+            self._process.wait()
         if self._connection is not None:
             self._connection.close()
         if self._log is not None:
@@ -125,18 +126,23 @@ class _Worker:
         self._process = self._connection = self._log = None
 
     def _started(self) -> tuple[Connection, Path]:
-        if self._process is not None and not self._process.is_alive():
+        if self._process is not None and self._process.poll() is not None:
             self.stop()
         if self._connection is None or self._log is None:
             descriptor, name = tempfile.mkstemp(prefix="copyproof-runtime-", suffix=".log")
             os.close(descriptor)
             self._log = Path(name)
-            context = get_context("spawn")
-            self._connection, theirs = context.Pipe()
-            self._process = context.Process(target=serve, args=(theirs, name), daemon=True)
-            self._process.start()
+            self._connection, theirs = Pipe()
+            # Not a process of multiprocessing: that would import the caller's main module again, and may not be
+            # started from a daemon, such as a worker of a cluster is.
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "copyproof.fuzz.worker", str(theirs.fileno()), name],
+                pass_fds=[theirs.fileno()],
+                stdin=subprocess.DEVNULL,
+            )
             theirs.close()
             try:
+                send(self._connection, sys.path)
                 self._receive(monotonic() + START_SECONDS)
             except (EOFError, OSError):
                 said = _last_line(self._log)
@@ -155,9 +161,9 @@ class _Worker:
 
     def _cause_of_death(self) -> str:
         assert self._process is not None
-        self._process.join(10)
-        code = self._process.exitcode
-        if code is None:
+        try:
+            code = self._process.wait(10)
+        except subprocess.TimeoutExpired:
             return ""
         return f" with {signal.Signals(-code).name}" if code < 0 else f" with exit code {code}"
 

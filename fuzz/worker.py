@@ -10,6 +10,8 @@ from __future__ import annotations
 import importlib
 import os
 import pickle
+import signal
+import sys
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from typing import Any
@@ -17,11 +19,13 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Program:
-    """A `.pte` file's contents, the flattened inputs of each call, and the modules to import first."""
+    """A `.pte` file's contents, the flattened inputs of each call, the modules to import first, and for how many
+    seconds at most it may run."""
 
     pte: bytes
     calls: tuple[tuple[Any, ...], ...]
     imports: tuple[str, ...]
+    seconds: float
 
 
 @dataclass(frozen=True)
@@ -50,6 +54,7 @@ def serve(connection: Connection, log: str) -> None:
     descriptor = os.open(log, os.O_WRONLY | os.O_APPEND)
     os.dup2(descriptor, 1)
     os.dup2(descriptor, 2)
+    sys.path[:] = pickle.loads(connection.recv_bytes())
     importlib.import_module("executorch.extension.pybindings.portable_lib")
     send(connection, Stage("waiting"))
     while True:
@@ -57,11 +62,14 @@ def serve(connection: Connection, log: str) -> None:
             program = pickle.loads(connection.recv_bytes())
         except EOFError:
             return
+        # Ends this process if the runtime hangs and nobody waits any more.
+        signal.alarm(int(program.seconds) + 60)
         try:
             send(connection, Answer(tuple(_run(program, connection))))
         except Exception as error:
             message = " ".join(str(error).split()) or type(error).__name__
             send(connection, Refusal(message))
+        signal.alarm(0)
 
 
 def send(connection: Connection, message: object) -> None:
@@ -91,3 +99,10 @@ def _run(program: Program, connection: Connection) -> list[tuple[tuple[Any, ...]
         outputs = module.run_method("forward", inputs, clone_outputs=True)
         results.append((detached(list(outputs)), detached(list(inputs))))
     return results
+
+
+if __name__ == "__main__":
+    # Under its own name, since messages are pickled by the names of their classes.
+    from copyproof.fuzz import worker
+
+    worker.serve(Connection(int(sys.argv[1])), sys.argv[2])

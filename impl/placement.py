@@ -75,6 +75,7 @@ class Placement:
         self.buffers = {i for i in mutations if specs[i].kind is OutputKind.BUFFER_MUTATION}
         self.user_outputs = [i for i, o in enumerate(self.outputs) if i not in mutations and isinstance(o, Node)]
         self.returned = {self.outputs[i] for i in self.user_outputs}
+        self.snapshots: set[Node] = set()
 
     def run(self) -> tuple[torch.fx.GraphModule, ExportGraphSignature]:
         """Rewrites the graph, and gives it with the signature that names its outputs."""
@@ -97,38 +98,38 @@ class Placement:
 
     def _analyse(self) -> Aliasing:
         found = aliasing(self.graph, self.profile, self.returned)
-        if found.lowered and found.writes and self._protect_snapshots(found):
-            return aliasing(self.graph, self.profile, self.returned)
+        # One at a time, since a view of a protected view looks at the clone too.
+        while found.lowered and found.writes and self._protect_snapshot(found):
+            found = aliasing(self.graph, self.profile, self.returned)
         return found
 
-    def _protect_snapshots(self, found: Aliasing) -> bool:
-        """Clones what a lowered view looks at, where writes of the graph itself would show through the view."""
-        changed = False
+    def _protect_snapshot(self, found: Aliasing) -> bool:
+        """Clones what a lowered view looks at, where writes of the graph itself would show through the view: of the
+        first such view. Whether there is one."""
         for view in found.lowered:
-            if self._write_shows(view, found):
-                operand = viewed(view)
+            operand = viewed(view)
+            if operand not in self.snapshots and self._write_shows(view, found):
                 clone = insert_clone(self.graph, view.prev, operand)
                 view.replace_input_with(operand, clone)
-                found.position[clone] = found.position[view]
-                found.places[(clone, 0)] = Place(frozenset({(clone, 0)}))
-                changed = True
-        return changed
+                self.snapshots.add(clone)
+                return True
+        return False
 
     def _write_shows(self, view: Node, found: Aliasing) -> bool:
         """Whether a lowered view would show other contents than its operand had: it is used after its base was written,
         or it is re-based past a returned view, which stays a copy, that was written before."""
         base = lowered_base(view, self.profile)
-        position = found.position[view]
-        later = [w for s in found.place(base).storages for w in found.writes.get(s, ()) if w > position]
+        passed = []
+        while (operand := viewed((view, *passed)[-1])) is not base:
+            passed.append(operand)
+        # What the view looks at is what its base held when the first one in between was made.
+        since = min(found.position[node] for node in (view, *passed))
+        later = [w for s in found.place(base).storages for w in found.writes.get(s, ()) if w > since]
         sources = {self.outputs[i] for i, _ in self.targets}
         if later and _last_use(view, found, self.returned | sources) >= later[0]:
             return True
-        passed = viewed(view)
-        while passed is not base:
-            if passed in self.returned and any(w < position for w in found.writes.get((passed, 0), ())):
-                return True
-            passed = viewed(passed)
-        return False
+        position = found.position[view]
+        return any(n in self.returned and any(w < position for w in found.writes.get((n, 0), ())) for n in passed)
 
     def _write_backs(self) -> list[_WriteBack]:
         found = []

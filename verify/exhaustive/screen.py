@@ -99,17 +99,7 @@ class Screen:
             BadInput: the rewritten graph is no program.
         """
         pair = self.pair(recipe, graph_module, signature)
-        found = [
-            Open(obligation, fault_of(pair, obligation, case, triple), case.about)
-            for obligation, cases, triples in _all_cases(pair)
-            for case, triple in zip(cases, triples, strict=True)
-            if not _closed(case)
-        ]
-        found += [
-            Open(Obligation.SIGNATURE, _wrong_signature(pair, index, what), f"{index}#{what}")
-            for index, what, left, right in safety.signature_facts(pair)
-            if left != right
-        ]
+        found = ways_open(pair)
         if self.rule is not None:
             found += [Open(Obligation.RULE, Fault.RULE, text) for text in deviations(pair, self.rule)]
         if self.builder.has_changed(recipe, carried):
@@ -175,6 +165,23 @@ class Traced(Pair):
     ) -> None:
         super().__init__(original, rewritten, baseline)
         self.__dict__.update(functional=functional, memory=memory)
+
+
+def ways_open(pair: Pair) -> list[Open]:
+    """What congruence leaves open about a pair: nothing where it is proved, but for what holds it (`FRAME` of contents)
+    and the rule of the pass."""
+    found = [
+        Open(obligation, fault_of(pair, obligation, case, triple), case.about)
+        for obligation, cases, triples in _all_cases(pair)
+        for case, triple in zip(cases, triples, strict=True)
+        if not _closed(case)
+    ]
+    found += [
+        Open(Obligation.SIGNATURE, _wrong_signature(pair, index, what), f"{index}#{what}")
+        for index, what, left, right in safety.signature_facts(pair)
+        if left != right
+    ]
+    return found
 
 
 def fault_of(pair: Pair, obligation: Obligation, case: Case, triple: tuple[Write, Read] | None) -> Fault:

@@ -1,0 +1,76 @@
+"""A failure: what differed, between which forms, at whose fault; and the signature that tells kinds of failure apart."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import asdict, dataclass
+from enum import Enum
+from typing import Any
+
+
+class Form(Enum):
+    """A form that a program runs in, in the order in which the pipeline makes them; the value is its name."""
+
+    EAGER = "eager"
+    FUNCTIONAL = "functional graph"
+    REWRITTEN = "rewritten graph"
+    PLANNED = "planned arena"
+    RUNTIME = "runtime"
+    PROVER = "prover"
+
+
+class Fault(Enum):
+    """Whose fault a failure is; the value says it."""
+
+    EXPORT = "torch.export, to_edge or an early pass"
+    PASS = "the write-back pass"
+    LATER = "a later pass of the pipeline"
+    PLAN = "the memory plan"
+    FILE = "emission, serialisation or the runtime"
+    UNPLANNED = "a later pass or the memory plan"
+    PROVER = "copyproof: a proof and a run disagree"
+    PROCESS = "unknown: the process died"
+
+
+@dataclass(frozen=True)
+class Failure:
+    """A failure of one program.
+
+    Attributes:
+        left, right: the two forms that differ; the first two neighbours that do.
+        fault: whose fault it is.
+        obligation: the safety obligations that the prover refutes, by name, or empty.
+        shape: what kind of conflict, in words that name no node.
+        pipeline: the pipeline by name; empty for a graph that no pipeline made.
+        lines: the numbers that differ, or what was raised, in sentences.
+    """
+
+    left: str
+    right: str
+    fault: str
+    obligation: str
+    shape: str
+    pipeline: str
+    lines: tuple[str, ...] = ()
+
+    @property
+    def signature(self) -> str:
+        """What failures of one kind have in common."""
+        parts = (f"{self.left}/{self.right}", Fault[self.fault].value, self.obligation, self.shape, self.pipeline)
+        return "; ".join(part for part in parts if part)
+
+    def as_json(self) -> dict[str, Any]:
+        """The failure as a dictionary of strings and lists."""
+        return {**asdict(self), "lines": list(self.lines)}
+
+    @staticmethod
+    def from_json(data: dict[str, Any]) -> Failure:
+        """What `as_json` gave, as a failure again."""
+        return Failure(**{**data, "lines": tuple(data["lines"])})
+
+
+def without_names(message: str) -> str:
+    """A message less what differs from program to program: numbers, quoted names, names of nodes."""
+    text = re.sub(r"'[^']*'|\"[^\"]*\"|`[^`]*`", "_", message)
+    text = re.sub(r"\b\w*\d\w*\b", "N", text)
+    return " ".join(text.split())[:120]

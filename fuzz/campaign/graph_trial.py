@@ -1,0 +1,121 @@
+"""One graph that torch.export never saw: what a pass makes of it, proved, and run beside the original."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch.export import ExportedProgram
+
+from copyproof.fuzz.campaign.failure import Failure, Fault, Form, without_names
+from copyproof.fuzz.compare import differences
+from copyproof.fuzz.forms import run_functional, run_rewritten
+from copyproof.spec.errors import BadInput, first_line
+from copyproof.spec.obligations import Obligation, Verdict
+from copyproof.spec.pipeline import as_pair
+from copyproof.verify.exhaustive.build import SHAPE
+from copyproof.verify.exhaustive.recipe import Recipe
+from copyproof.verify.exhaustive.screen import Open, Screen
+from copyproof.verify.passes import run_pass
+from copyproof.verify.prover import prove_pass
+
+_SHOWN = 4
+
+
+@dataclass
+class GraphTrial:
+    """What one graph gave: the verdict, whether the runs agreed, what is wrong, and where the time went."""
+
+    verdict: Verdict
+    alike: bool | None
+    failures: list[Failure] = field(default_factory=list)
+
+
+@dataclass
+class GraphTrials:
+    """Tries graphs with one pass.
+
+    Args:
+        write_back_pass: the pass.
+    """
+
+    write_back_pass: Callable[[Any], Any]
+    screen: Screen = field(default_factory=Screen)
+    seconds: dict[str, float] = field(default_factory=dict)
+
+    def tried(self, recipe: Recipe) -> GraphTrial:
+        """Runs the pass on a graph, proves what it made, and runs both."""
+        clock = time.perf_counter()
+
+        def lap(what: str) -> None:
+            nonlocal clock
+            now = time.perf_counter()
+            self.seconds[what] = self.seconds.get(what, 0.0) + now - clock
+            clock = now
+
+        program = self.screen.builder.program(recipe)
+        lap("building")
+        calls = _calls(recipe)
+        start = {name: _value(10 * place + 10) for place, name in enumerate(recipe.buffers)}
+        expected = run_functional(program, calls, start)
+        lap("running the original")
+        # The pass may rewrite it in place; its inputs and contents stay the same.
+        original = self.screen.builder.program(recipe)
+        lap("building")
+        try:
+            result = run_pass(self.write_back_pass, program)
+            graph_module, signature = as_pair(result)
+        except (BadInput, TypeError) as error:
+            return GraphTrial(Verdict.REFUTED, None, [_raised(str(error))])
+        lap("the pass")
+        carried = result if isinstance(result, ExportedProgram) else program
+        try:
+            opened = [w for w in self.screen.open_ways(recipe, carried, graph_module, signature) if w.obligation.safety]
+        except Exception as error:  # the result is so odd that it is no program
+            return GraphTrial(Verdict.REFUTED, None, [_raised(first_line(error))])
+        lap("proof")
+        try:
+            found = differences(expected, run_rewritten(original, graph_module, signature, calls, start))
+        except Exception as error:  # what cannot run
+            found = [f"the rewritten graph cannot run: {first_line(error)[:200]}"]
+        lap("running the rewritten graph")
+        verdict = self._decided(recipe, opened)
+        lap("proof of what congruence leaves open")
+        return GraphTrial(verdict, not found, self._failures(verdict, opened, found))
+
+    def _decided(self, recipe: Recipe, opened: list[Open]) -> Verdict:
+        if not opened:
+            return Verdict.PROVED
+        # A builder of its own: what the screen keeps may have been changed by the pass.
+        return prove_pass(Screen().builder.program(recipe), self.write_back_pass).verdict
+
+    def _failures(self, verdict: Verdict, opened: list[Open], found: list[str]) -> list[Failure]:
+        forms = (Form.FUNCTIONAL.value, Form.REWRITTEN.value)
+        if verdict is Verdict.PROVED and found:
+            shape = "graph PROVED, and numbers differ"
+            return [Failure(Form.PROVER.value, forms[1], Fault.PROVER.name, "", shape, "", tuple(found[:_SHOWN]))]
+        if verdict is not Verdict.REFUTED:
+            return []
+        kinds = list(type(opened[0].fault)) if opened else []
+        first = min(opened, key=lambda way: kinds.index(way.fault)) if opened else None
+        obligation, shape = (first.obligation.name, first.fault.value) if first else (Obligation.FRAME.name, "")
+        return [Failure(*forms, Fault.PASS.name, obligation, shape, "", tuple(found[:_SHOWN]))]
+
+
+def _raised(message: str) -> Failure:
+    shape = f"the pass fails: {without_names(message)}"
+    return Failure(Form.FUNCTIONAL.value, Form.REWRITTEN.value, Fault.PASS.name, "", shape, "", (message,))
+
+
+def _calls(recipe: Recipe) -> list[tuple[torch.Tensor, ...]]:
+    """The inputs of two consecutive calls."""
+    count = recipe.bystander + 1 - len(recipe.buffers)
+    return [tuple(_value(100 * call + 40 + 7 * place) for place in range(count)) for call in range(2)]
+
+
+def _value(first: int) -> torch.Tensor:
+    """Four numbers, no two of which are alike whichever tensors they are in."""
+    return torch.tensor([1.0, 3.0, 2.0, 5.0]).reshape(SHAPE) + first

@@ -1,0 +1,116 @@
+"""Hypothesis strategies for stateful modules: valid by construction, since each step is executed as it is drawn."""
+
+from __future__ import annotations
+
+from hypothesis import strategies as st
+
+from copyproof.fuzz.programs.operations import OPERATIONS, Effect, Operation
+from copyproof.fuzz.programs.stateful import Holder, Place, Stateful, Step
+from copyproof.fuzz.programs.workbench import Invalid, Workbench
+
+_SHAPES: tuple[tuple[int, ...], ...] = ((4,), (2, 2), (4, 2), (2,), ())
+_TYPES = ("float32", "int64", "float64", "int32")
+_RARE = ("update_cache", "map", "cast", "put_", "row_", "rows")
+
+_COMMON: tuple[str, ...] = tuple(name for name in OPERATIONS if name not in _RARE)
+_COPIES = ("copy_", "copy_", "add_", "view", "slice")
+_NAMES = (*_COMMON, *_COPIES, *_RARE)
+"""The operations to choose from: simple ones first, copies more often."""
+
+
+@st.composite
+def stateful_modules(draw: st.DrawFn, most_steps: int = 8) -> Stateful:
+    """Modules of a few buffers, parameters and user inputs, and up to so many steps, a swap or a shift register counted
+    as one."""
+    bench = Workbench(draw(_holders()))
+    for _ in range(draw(st.integers(1, most_steps))):
+        _draw_step(draw, bench)
+    if not bench.written():
+        _draw_one(draw, bench, OPERATIONS["copy_"])
+    while (clash := bench.clash()) is not None:
+        bench.take(Step("times_", (clash,), (2,)))
+    free = bench.returnable()
+    outputs = draw(st.lists(st.sampled_from(free), min_size=1, max_size=3))
+    return Stateful(bench.holders, tuple(bench.steps), tuple(outputs))
+
+
+@st.composite
+def _holders(draw: st.DrawFn) -> list[Holder]:
+    """One to three buffers, then inputs; mostly of one type, so that they can be copied into each other."""
+    shape, dtype = draw(st.sampled_from(_SHAPES)), draw(st.sampled_from(("float32", *_TYPES)))
+    sizes = draw(st.integers(0, 7)) == 7
+
+    def one(place: Place, counting: bool = False) -> Holder:
+        other = draw(st.integers(0, 3)) == 3
+        return Holder(
+            place,
+            draw(st.sampled_from(_SHAPES)) if other else shape,
+            draw(st.sampled_from(_TYPES)) if other else dtype,
+            counting,
+        )
+
+    found = [one(Place.BUFFER, draw(st.integers(0, 4)) == 4) for _ in range(draw(st.integers(1, 3)))]
+    if draw(st.integers(0, 9)) == 9:
+        found.append(one(Place.PARAMETER))
+    found += [one(Place.INPUT) for _ in range(draw(st.integers(1, 2)))]
+    if sizes:
+        found.append(Holder(Place.INPUT, (4, *shape[1:]), dtype, sizes=True))
+    if draw(st.integers(0, 2)) == 2:
+        found.append(Holder(Place.POSITION, (1,), "int64"))
+    return found
+
+
+def _draw_step(draw: st.DrawFn, bench: Workbench) -> None:
+    kind = draw(st.integers(0, 19))
+    if kind == 19:
+        _swap(draw, bench)
+    elif kind == 18:
+        _shift(draw, bench)
+    else:
+        _draw_one(draw, bench, OPERATIONS[draw(st.sampled_from(_NAMES))])
+
+
+def _draw_one(draw: st.DrawFn, bench: Workbench, operation: Operation) -> None:
+    """Adds a step, if there is anything that the operation takes."""
+    operands: list[int] = []
+    for _ in operation.takes:
+        candidates = bench.candidates(operation, operands)
+        if not candidates:
+            return
+        if operation.effect is Effect.WRITE and not operands:
+            # State is what it is about: temporaries are written less often.
+            held = [c for c in candidates if c < len(bench.holders)]
+            candidates = held + candidates
+        operands.append(draw(st.sampled_from(candidates)))
+    attributes = draw(st.sampled_from(list(bench.attributes(operation, operands))))
+    try:
+        bench.take(Step(operation.name, tuple(operands), attributes))
+    except Invalid:
+        return
+
+
+def _alike(bench: Workbench) -> list[list[int]]:
+    """Buffers of one type, in groups of two or more."""
+    groups: dict[tuple[tuple[int, ...], str], list[int]] = {}
+    for place, holder in enumerate(bench.holders):
+        if holder.place is Place.BUFFER:
+            groups.setdefault((holder.shape, holder.dtype), []).append(place)
+    return [group for group in groups.values() if len(group) > 1]
+
+
+def _swap(draw: st.DrawFn, bench: Workbench) -> None:
+    """Two buffers exchange their contents."""
+    if groups := _alike(bench):
+        first, second = draw(st.sampled_from(groups))[:2]
+        kept = len(bench.values)
+        for step in (Step("clone", (first,)), Step("copy_", (first, second)), Step("copy_", (second, kept))):
+            bench.take(step)
+
+
+def _shift(draw: st.DrawFn, bench: Workbench) -> None:
+    """Each buffer takes the contents of the next one, in one order or the other."""
+    if groups := _alike(bench):
+        group = draw(st.sampled_from(groups))
+        pairs = list(zip(group, group[1:], strict=False))
+        for into, source in pairs if draw(st.booleans()) else pairs[::-1]:
+            bench.take(Step("copy_", (into, source)))
