@@ -133,8 +133,13 @@ def identity(write_back_pass: Callable[[Any], Any]) -> Tier:
     busy = Recipe((Role.BUFFER, Role.BUFFER), (Act(Kind.PURE.value, (0,)),), (3, 0), (0,))
     verdicts = []
     for name, recipe in (("no target", nothing), ("in place already", in_place), ("two targets", busy)):
-        program = Builder().program(recipe)
-        verdicts.append(prove_pass(program, write_back_pass).verdict)
+        try:
+            verdicts.append(prove_pass(Builder().program(recipe), write_back_pass).verdict)
+        except BadInput as error:
+            # A pass that fails on every program is bad input: the next tiers tell.
+            verdicts.append(Verdict.REFUTED)
+            tier.reasons[name] = f"it fails on a program with {name}: {error}"
+            continue
         if verdicts[-1] is not Verdict.PROVED:
             tier.reasons[name] = f"{verdicts[-1].value} on a program with {name}"
         before = _spelled(Builder().program(recipe))

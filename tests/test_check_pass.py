@@ -23,6 +23,7 @@ from copyproof.verify.exhaustive.recipe import Kind
 from copyproof.verify.exhaustive.survey import survey
 
 from .command_line import run, sentence
+from .known_wrong import right_after_the_source
 
 WRONG = [
     "after_last_schema_reader",
@@ -92,6 +93,12 @@ def test_rule_tier_of_a_pass_that_departs_from_its_rule_is_unknown(tmp_path: Pat
 
 def test_rule_tier_does_not_apply_to_a_pass_that_offers_none() -> None:
     assert rule(lambda program: program).verdict is None
+
+
+def test_identity_tier_refutes_a_pass_that_makes_no_program_of_one() -> None:
+    found = identity(right_after_the_source)
+    assert found.verdict is Verdict.REFUTED
+    assert "before it is defined" in found.reasons["two targets"]
 
 
 @pytest.mark.slow

@@ -6,6 +6,7 @@ import operator
 from copy import deepcopy
 from typing import Any
 
+import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -15,7 +16,10 @@ from torch.fx import Node
 from copyproof.impl import end_placement, reference_pass
 from copyproof.spec.effects import EXECUTORCH
 from copyproof.spec.obligations import Verdict
+from copyproof.spec.program import Role
 from copyproof.verify import prove, prove_pass
+from copyproof.verify.exhaustive.build import Builder as RecipeBuilder
+from copyproof.verify.exhaustive.recipe import Act, Recipe
 from copyproof.verify.witness import witness
 
 from .building import Builder, aten
@@ -162,3 +166,31 @@ def test_random_programs_reach_refutations_too() -> None:
     rewritten[0].recompile()
     assert prove(program, rewritten).verdict is Verdict.REFUTED
     assert torch.is_tensor(program.state_dict["b0"])
+
+
+@pytest.mark.parametrize(
+    ("roles", "steps", "sources", "outputs"),
+    [
+        (2, [("lowered-view", 1), ("lowered-view", 3), ("in-place", 3, 4)], (4, 1), ()),
+        (
+            2,
+            [("view", 1), ("in-place", 3, 2), ("lowered-view", 4), ("pure", 4), ("in-place", 1, 6), ("lowered-view", 5)],
+            (4, 8),
+            (2, 5),
+        ),
+        (
+            3,
+            [("pure-of-two", 1, 2), ("lowered-view", 4), ("lowered-view", 5), ("in-place", 5, 6)],
+            (6, 4, 5),
+            (3,),
+        ),
+    ],
+    ids=["view of a written view", "re-based past a returned view", "views of a temporary"],
+)
+def test_reference_pass_protects_lowered_views_of_lowered_views_from_writes(
+    roles: int, steps: list[tuple[Any, ...]], sources: tuple[int, ...], outputs: tuple[int, ...]
+) -> None:
+    acts = tuple(Act(name, tuple(operands)) for name, *operands in steps)
+    recipe = Recipe((Role.USER_INPUT,) * roles, acts, sources, outputs)
+    report = prove_pass(RecipeBuilder().program(recipe), reference_pass)
+    assert report.verdict is Verdict.PROVED, report

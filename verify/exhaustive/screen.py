@@ -167,6 +167,35 @@ class Traced(Pair):
         self.__dict__.update(functional=functional, memory=memory)
 
 
+def traced(
+    original: ExportedProgram,
+    graph_module: GraphModule,
+    signature: ExportGraphSignature,
+    profile: Profile,
+    computed: dict[Any, Any],
+) -> Pair:
+    """The pair of an original and what a pass made of it, over one table of contents.
+
+    Args:
+        original: the original; its graph may not be the one that the pass rewrote.
+        graph_module, signature: what the pass returned.
+        profile: how the rewritten graph will be lowered.
+        computed: what is kept from one pair to the next.
+
+    Raises:
+        BadInput: the rewritten graph is no program.
+    """
+    before = original.graph_module, original.graph_signature
+    program = Reader(original, *before, NO_LOWERING, {}, computed=computed).program()
+    functional = evaluate(program, "F")
+    known = {(d.symbol, d.operands): name for name, d in functional.definitions.items()}
+    require_same_placeholders(original, graph_module)
+    trusted = {node.name: node for node in original.graph.nodes}
+    reader = Reader(original, graph_module, signature, profile, trusted, read=program, computed=computed)
+    rewritten = reader.program()
+    return Traced(program, rewritten, program, functional, evaluate(rewritten, "M", known=known))
+
+
 def ways_open(pair: Pair) -> list[Open]:
     """What congruence leaves open about a pair: nothing where it is proved, but for what holds it (`FRAME` of contents)
     and the rule of the pass."""
