@@ -174,7 +174,14 @@ def test_random_programs_reach_refutations_too() -> None:
         (2, [("lowered-view", 1), ("lowered-view", 3), ("in-place", 3, 4)], (4, 1), ()),
         (
             2,
-            [("view", 1), ("in-place", 3, 2), ("lowered-view", 4), ("pure", 4), ("in-place", 1, 6), ("lowered-view", 5)],
+            [
+                ("view", 1),
+                ("in-place", 3, 2),
+                ("lowered-view", 4),
+                ("pure", 4),
+                ("in-place", 1, 6),
+                ("lowered-view", 5),
+            ],
             (4, 8),
             (2, 5),
         ),
