@@ -1,7 +1,8 @@
-"""A failure: what differed, between which forms, at whose fault; and the signature that tells kinds of failure apart."""
+"""A failure: what differed, between which forms, at whose fault; and the signature that tells its kind from others."""
 
 from __future__ import annotations
 
+import hashlib
 import re
 from dataclasses import asdict, dataclass
 from enum import Enum
@@ -55,9 +56,18 @@ class Failure:
 
     @property
     def signature(self) -> str:
-        """What failures of one kind have in common."""
-        parts = (f"{self.left}/{self.right}", Fault[self.fault].value, self.obligation, self.shape, self.pipeline)
+        """What failures of one kind have in common. The pipeline is part of it where its own stages are at fault."""
+        fault = Fault[self.fault]
+        pipeline = self.pipeline if fault in (Fault.LATER, Fault.UNPLANNED) else ""
+        parts = (f"{self.left} / {self.right}", fault.value, self.obligation, self.shape, pipeline)
         return "; ".join(part for part in parts if part)
+
+    @property
+    def slug(self) -> str:
+        """A short name for files, of the kind of failure."""
+        words = re.findall(r"[a-z0-9]+", f"{self.fault} {self.obligation} {self.shape}".lower())
+        digest = hashlib.sha256(self.signature.encode()).hexdigest()[:6]
+        return "_".join([*words[:9], digest])
 
     def as_json(self) -> dict[str, Any]:
         """The failure as a dictionary of strings and lists."""

@@ -1,49 +1,133 @@
-"""Making a failing module small: fewer steps, then fewer outputs and holders, then plainer ones, as long as it fails alike.
+"""Making a failing program small: fewer steps, then fewer outputs and holders, then plainer ones, as long as it fails
+alike.
 
-Each try goes through torch.export, so candidates that are not valid are left out by executing their steps first, and few
-are tried: whole halves of the steps before single ones.
+Each try of a module goes through torch.export, so candidates that are not valid are left out by executing their steps
+first, and few are tried: whole halves of the steps before single ones.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from typing import TypeVar
 
 from copyproof.fuzz.programs.operations import OPERATIONS
 from copyproof.fuzz.programs.stateful import Holder, Place, Stateful, Step
 from copyproof.fuzz.programs.workbench import Invalid, checked
+from copyproof.verify.exhaustive.bounds import canonical
+from copyproof.verify.exhaustive.recipe import Act, Kind, Recipe, places_of
 
 _MOST = 120
+_Program = TypeVar("_Program", Stateful, Recipe)
 
 
-def reduced(module: Stateful, fails: Callable[[Stateful], bool], most: int = _MOST) -> Stateful:
-    """A module that fails as `module` does, and that no single simplification makes smaller.
+def reduced(program: _Program, fails: Callable[[_Program], bool], most: int = _MOST) -> _Program:
+    """A program that fails as `program` does, and that no single simplification makes smaller.
 
     Args:
-        module: a module for which `fails` is true.
-        fails: whether a module fails in the same way.
-        most: how many modules are tried at most.
+        program: a program for which `fails` is true.
+        fails: whether a program fails in the same way.
+        most: how many programs are tried at most.
     """
-    seen = {module}
+    seen = {program}
     tries = 0
     better = True
     while better:
         better = False
-        for candidate in _smaller(module):
-            if candidate in seen or candidate.size >= module.size:
+        smaller = _smaller(program) if isinstance(program, Stateful) else _smaller_graphs(program)
+        for candidate in smaller:
+            if candidate in seen or _size(candidate) >= _size(program) or not _valid(candidate):
                 continue
             seen.add(candidate)
-            try:
-                checked(candidate)
-            except Invalid:
-                continue
             if tries >= most:
-                return module
+                return program
             tries += 1
             if fails(candidate):
-                module, better = candidate, True
+                program, better = candidate, True
                 break
-    return module
+    return program
+
+
+def _size(program: Stateful | Recipe) -> tuple[int, ...]:
+    if isinstance(program, Stateful):
+        return program.size
+    kinds = list(Kind)
+    rest = (
+        sum(program.sources) + sum(program.outputs) + sum(kinds.index(s.kind) + sum(s.operands) for s in program.steps)
+    )
+    return (*program.size, rest)
+
+
+def _valid(program: Stateful | Recipe) -> bool:
+    if isinstance(program, Recipe):
+        return True
+    try:
+        checked(program)
+    except Invalid:
+        return False
+    return True
+
+
+def _smaller_graphs(recipe: Recipe) -> Iterator[Recipe]:
+    """Simplifications of a graph."""
+    for place in reversed(range(len(recipe.steps))):
+        gone = recipe.bystander + 1 + place
+        yield from _graph(recipe, _substituted(recipe, gone, recipe.steps[place].operands[0]), without_step=place)
+    for place in range(len(recipe.outputs)):
+        yield from _graph(replace(recipe, outputs=recipe.outputs[:place] + recipe.outputs[place + 1 :]))
+    if len(recipe.targets) > 1:
+        for place in reversed(range(len(recipe.targets))):
+            yield from _graph(recipe, _substituted(recipe, place, recipe.bystander), without_target=place)
+    for place, source in enumerate(recipe.sources):
+        for other in range(source):
+            sources = (*recipe.sources[:place], other, *recipe.sources[place + 1 :])
+            yield from _graph(replace(recipe, sources=sources))
+    for place, step in enumerate(recipe.steps):
+        if step.kind is not Kind.WRITE:
+            for name in (Kind.PURE.value, Kind.VIEW.value, Kind.LOWERED.value):
+                plain = Act(name, step.operands[:1])
+                yield from _graph(replace(recipe, steps=(*recipe.steps[:place], plain, *recipe.steps[place + 1 :])))
+
+
+def _substituted(recipe: Recipe, value: int, instead: int) -> Recipe:
+    """The graph with one value for another, wherever it is used."""
+
+    def put(values: tuple[int, ...]) -> tuple[int, ...]:
+        return tuple(instead if v == value else v for v in values)
+
+    steps = tuple(Act(s.name, put(s.operands)) for s in recipe.steps)
+    return replace(recipe, steps=steps, sources=put(recipe.sources), outputs=put(recipe.outputs))
+
+
+def _graph(
+    recipe: Recipe, changed: Recipe | None = None, without_step: int | None = None, without_target: int | None = None
+) -> Iterator[Recipe]:
+    """The graph less a step or a target that nothing uses, if what is left is a program."""
+    found = changed or recipe
+    gone = without_target if without_step is None else recipe.bystander + 1 + without_step
+
+    def moved(values: tuple[int, ...]) -> tuple[int, ...]:
+        return values if gone is None else tuple(v - 1 if v > gone else v for v in values)
+
+    steps = [s for i, s in enumerate(found.steps) if i != without_step]
+    keep = [i for i in range(len(found.targets)) if i != without_target]
+    found = Recipe(
+        tuple(found.targets[i] for i in keep),
+        tuple(Act(s.name, moved(s.operands)) for s in steps),
+        moved(tuple(found.sources[i] for i in keep)),
+        moved(found.outputs),
+    )
+    if len(set(zip(found.targets, found.sources, strict=True))) < len(found.sources):
+        return
+    places = places_of(found.bystander, found.steps)
+    for value, step in enumerate(found.steps, found.bystander + 1):
+        if any(operand >= value for operand in step.operands):
+            return
+        if step.kind is Kind.WRITE:
+            (root, turned), (other, also) = places[step.operands[0]], places[step.operands[1]]
+            if root == found.bystander or (root == other and turned != also):
+                return
+    yield canonical(found)
 
 
 def _smaller(module: Stateful) -> Iterator[Stateful]:

@@ -76,6 +76,23 @@ class Trial:
     stage: Fault | None = None
     seconds: dict[str, float] = field(default_factory=dict)
 
+    @property
+    def alike_in_graph(self) -> bool | None:
+        """Whether the rewritten graph gave what the functional one did; None where one did not run."""
+        return self._alike(Form.REWRITTEN)
+
+    @property
+    def alike_in_file(self) -> bool | None:
+        """Whether the file gave what the functional graph did, from any state that was tried; None where it did not
+        run."""
+        alike = self._alike(Form.RUNTIME)
+        return False if alike and (self.elsewhere or self._alike(Form.PLANNED) is False) else alike
+
+    def _alike(self, form: Form) -> bool | None:
+        if Form.FUNCTIONAL not in self.forms or form not in self.forms:
+            return None
+        return not differences(self.forms[Form.FUNCTIONAL], self.forms[form])
+
 
 @contextmanager
 def _timed(trial: Trial, what: str) -> Iterator[None]:
@@ -253,7 +270,7 @@ def _judge(trial: Trial, report: Report | None, file_report: Report | None, pipe
         if left is Form.REWRITTEN and trial.from_zero is not None:
             if lines := differences(before, trial.from_zero):
                 fault, name = Fault.FILE.name, Obligation.INIT.name
-                found = Failure(left.value, right.value, fault, name, "", pipeline, tuple(lines[:_SHOWN]))
+                found = Failure(left.value, Form.RUNTIME.value, fault, name, "", pipeline, tuple(lines[:_SHOWN]))
                 trial.failures.append(found)
             before = trial.from_zero
         if lines := differences(before, trial.forms[right]):

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from itertools import pairwise
+
 from hypothesis import strategies as st
 
 from copyproof.fuzz.programs.operations import OPERATIONS, Effect, Operation
@@ -19,10 +22,16 @@ _NAMES = (*_COMMON, *_COPIES, *_RARE)
 
 
 @st.composite
-def stateful_modules(draw: st.DrawFn, most_steps: int = 8) -> Stateful:
+def stateful_modules(draw: st.DrawFn, most_steps: int = 8, started: Sequence[Stateful] = ()) -> Stateful:
     """Modules of a few buffers, parameters and user inputs, and up to so many steps, a swap or a shift register counted
-    as one."""
-    bench = Workbench(draw(_holders()))
+    as one; some go on where one of those in `started` ends."""
+    if started and draw(st.integers(0, 2)) == 2:
+        before = draw(st.sampled_from(started))
+        bench = Workbench(before.holders)
+        for step in before.steps:
+            bench.take(step)
+    else:
+        bench = Workbench(draw(_holders()))
     for _ in range(draw(st.integers(1, most_steps))):
         _draw_step(draw, bench)
     if not bench.written():
@@ -111,6 +120,6 @@ def _shift(draw: st.DrawFn, bench: Workbench) -> None:
     """Each buffer takes the contents of the next one, in one order or the other."""
     if groups := _alike(bench):
         group = draw(st.sampled_from(groups))
-        pairs = list(zip(group, group[1:], strict=False))
+        pairs = list(pairwise(group))
         for into, source in pairs if draw(st.booleans()) else pairs[::-1]:
             bench.take(Step("copy_", (into, source)))

@@ -11,7 +11,6 @@ from torch import Tensor
 
 from copyproof.fuzz.programs.operations import OPERATIONS, Effect
 
-
 _RANK = {name: rank for rank, name in enumerate(OPERATIONS)}
 
 

@@ -1,0 +1,226 @@
+"""A campaign's record, in SQLite: which units are done, what was found, how coverage grew. Each unit is written down whole
+as soon as it is done, so that a campaign that was killed goes on where it stopped."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from copyproof.fuzz.campaign.failure import Failure
+from copyproof.fuzz.campaign.unit import Outcome
+from copyproof.spec.errors import BadInput
+
+_TABLES = """
+create table if not exists about (key text primary key, value text);
+create table if not exists unit (
+    key text primary key, level text, pipeline text, programs integer, rejected integer, seconds real, ended real,
+    told text
+);
+create table if not exists finding (
+    signature text primary key, name text, level text, pipeline text, count integer, first real, program text,
+    failure text, reduced text, seen text, known text
+);
+create table if not exists coverage (what text, kind text, first real, count integer, primary key (what, kind));
+create table if not exists gone (name text primary key, why text, told text);
+"""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A kind of failure, as the record has it.
+
+    Attributes:
+        signature, name: what tells it from others, and a short name for files.
+        level, pipeline: where it was found first.
+        count: how many programs showed it.
+        program: the smallest program as it was found, as JSON.
+        failure: what it showed.
+        reduced: the program made small, as JSON; empty until then.
+        seen: what its script printed; empty where it showed nothing.
+        known: the name of the known issue that it is, or empty.
+    """
+
+    signature: str
+    name: str
+    level: str
+    pipeline: str
+    count: int
+    program: str
+    failure: Failure
+    reduced: str
+    seen: str
+    known: str
+
+
+class Record:
+    """The record in a campaign's folder.
+
+    Args:
+        folder: the campaign's folder, made if it is not there.
+        about: what the campaign is about; a record about something else is not gone on with.
+
+    Raises:
+        BadInput: the folder cannot be written, or holds another campaign, or no campaign.
+    """
+
+    def __init__(self, folder: Path, about: dict[str, str] | None = None) -> None:
+        path = folder / "campaign.sqlite"
+        if about is None and not path.is_file():
+            raise BadInput(f"{folder} holds no campaign; name the folder that was given to `copyproof fuzz --out`")
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            self._connection = sqlite3.connect(path, timeout=30)
+            self._connection.executescript(_TABLES)
+            kept = dict(self._connection.execute("select key, value from about"))
+            if about is not None:
+                told = {key: value for key, value in kept.items() if key in about and value != about[key]}
+                if told:
+                    changed = ", ".join(f"{key} {value!r}" for key, value in told.items())
+                    raise BadInput(f"{folder} holds a campaign with other settings ({changed}); name another folder")
+                with self._connection:
+                    self._connection.executemany("insert or ignore into about values (?, ?)", about.items())
+        except (OSError, sqlite3.Error) as error:
+            raise BadInput(f"{folder} cannot be used as a campaign's folder ({error}); name another one") from error
+
+    def close(self) -> None:
+        """Closes the file."""
+        self._connection.close()
+
+    @property
+    def about(self) -> dict[str, str]:
+        """What the campaign is about."""
+        return dict(self._connection.execute("select key, value from about"))
+
+    def done(self) -> set[str]:
+        """The keys of the units that are done."""
+        return {key for (key,) in self._connection.execute("select key from unit")}
+
+    def enter(self, outcome: Outcome, known: dict[str, str]) -> list[str]:
+        """Writes down what a unit gave, all of it or nothing.
+
+        Args:
+            outcome: what it gave.
+            known: the names of known issues, by signature.
+
+        Returns:
+            The hazards and the signatures that no unit had before.
+        """
+        now = time.time()
+        unit = outcome.unit
+        told = {"rejected": outcome.rejected, "agreement": outcome.agreement, "seconds": outcome.seconds}
+        fresh = []
+        with self._connection as connection:
+            connection.execute(
+                "insert or replace into unit values (?, ?, ?, ?, ?, ?, ?, ?)",
+                (
+                    unit.key,
+                    unit.level,
+                    unit.pipeline,
+                    outcome.programs,
+                    sum(outcome.rejected.values()),
+                    outcome.elapsed,
+                    now,
+                    json.dumps(told),
+                ),
+            )
+            for kind, counts in (("hazard", outcome.coverage), ("branch", dict.fromkeys(outcome.branches, 1))):
+                for what, count in counts.items():
+                    row = connection.execute("select count from coverage where what = ? and kind = ?", (what, kind))
+                    if row.fetchone() is None:
+                        fresh.append(what)
+                        connection.execute("insert into coverage values (?, ?, ?, ?)", (what, kind, now, count))
+                    else:
+                        connection.execute(
+                            "update coverage set count = count + ? where what = ? and kind = ?", (count, what, kind)
+                        )
+            for signature, sighting in outcome.found.items():
+                row = connection.execute(
+                    "select length(program), reduced from finding where signature = ?", (signature,)
+                )
+                before = row.fetchone()
+                failure = json.dumps(sighting.failure.as_json())
+                if before is None:
+                    fresh.append(signature)
+                    connection.execute(
+                        "insert into finding values (?, ?, ?, ?, ?, ?, ?, ?, '', '', ?)",
+                        (
+                            signature,
+                            sighting.failure.slug,
+                            unit.level,
+                            unit.pipeline,
+                            sighting.count,
+                            now,
+                            sighting.program,
+                            failure,
+                            known.get(signature, ""),
+                        ),
+                    )
+                    continue
+                connection.execute(
+                    "update finding set count = count + ? where signature = ?", (sighting.count, signature)
+                )
+                if not before[1] and len(sighting.program) < before[0]:
+                    connection.execute(
+                        "update finding set level = ?, pipeline = ?, program = ?, failure = ? where signature = ?",
+                        (unit.level, unit.pipeline, sighting.program, failure, signature),
+                    )
+        return fresh
+
+    def reduce(self, signature: str, program: str, failure: Failure, seen: str) -> None:
+        """Writes down the small program of a finding, and what its script printed."""
+        with self._connection as connection:
+            connection.execute(
+                "update finding set reduced = ?, failure = ?, seen = ? where signature = ?",
+                (program, json.dumps(failure.as_json()), seen, signature),
+            )
+
+    def tell_gone(self, name: str, why: str, told: str) -> None:
+        """Writes down that a known issue does not show any more."""
+        with self._connection as connection:
+            connection.execute("insert or replace into gone values (?, ?, ?)", (name, why, told))
+
+    def gone(self) -> list[tuple[str, str, str]]:
+        """The known issues that did not show: name, why it was known, and what was seen instead."""
+        return list(self._connection.execute("select name, why, told from gone order by name"))
+
+    def findings(self) -> list[Finding]:
+        """All kinds of failure, those seen most first."""
+        rows = self._connection.execute(
+            "select signature, name, level, pipeline, count, program, failure, reduced, seen, known from finding "
+            "order by count desc, signature"
+        )
+        return [
+            Finding(*row[:6], Failure.from_json(json.loads(row[6])), *row[7:])  # type: ignore[misc]
+            for row in rows
+        ]
+
+    def totals(self) -> dict[tuple[str, str], dict[str, Any]]:
+        """By level and pipeline: units, programs, rejected, seconds, and where the time went, agreement and rejections."""
+        found: dict[tuple[str, str], dict[str, Any]] = {}
+        rows = self._connection.execute(
+            "select level, pipeline, programs, rejected, seconds, told from unit order by key"
+        )
+        for level, pipeline, programs, rejected, seconds, text in rows:
+            into = found.setdefault(
+                (level, pipeline), {"units": 0, "programs": 0, "rejected": 0, "seconds": 0.0, "told": {}}
+            )
+            into["units"] += 1
+            into["programs"] += programs
+            into["rejected"] += rejected
+            into["seconds"] += seconds
+            for what, counts in json.loads(text).items():
+                table = into["told"].setdefault(what, {})
+                for key, count in counts.items():
+                    table[key] = table.get(key, 0) + count
+        return found
+
+    def coverage(self, kind: str) -> list[tuple[str, float, int]]:
+        """The hazards or branches: what, when first, how often; as they were found."""
+        rows = self._connection.execute(
+            "select what, first, count from coverage where kind = ? order by first", (kind,)
+        )
+        return list(rows)

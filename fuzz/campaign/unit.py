@@ -1,0 +1,224 @@
+"""A piece of a campaign's work: so many programs from one seed. It gives the same wherever and whenever it runs."""
+
+from __future__ import annotations
+
+import gc
+import json
+import threading
+import time
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from hypothesis import HealthCheck, Phase, given, seed, settings, target
+from hypothesis import strategies as st
+
+from copyproof.fuzz.campaign.failure import Failure
+from copyproof.fuzz.campaign.graph_trial import GraphTrials
+from copyproof.fuzz.campaign.hazards import Branches, hazards_of_graph, hazards_of_module
+from copyproof.fuzz.programs.graphs import graphs
+from copyproof.fuzz.programs.stateful import Stateful
+from copyproof.verify.exhaustive.recipe import Recipe
+from copyproof.verify.passes import named_pass
+
+MODULES, GRAPHS = "modules", "graphs"
+_ALONE = threading.Lock()
+"""One unit at a time in a process: the pass's place in the pipeline is a global of executorch."""
+
+
+@dataclass(frozen=True)
+class Unit:
+    """What to do.
+
+    Attributes:
+        level: MODULES, which go through torch.export and all forms, or GRAPHS, which are made directly.
+        seed: decides the programs.
+        programs: how many.
+        pass_name: the pass, `pkg.mod:fn` or `shipped`.
+        pipeline: the pipeline by name; empty for GRAPHS.
+        corpus: modules to begin some programs with, as JSON.
+    """
+
+    level: str
+    seed: int
+    programs: int
+    pass_name: str
+    pipeline: str
+    corpus: tuple[str, ...] = ()
+
+    @property
+    def key(self) -> str:
+        """The unit in a record: of which kind, and which."""
+        return " ".join(part for part in (self.level, self.pipeline, str(self.seed)) if part)
+
+
+@dataclass
+class Sighting:
+    """A kind of failure in one unit: how often, and the smallest program, as JSON, with its failure."""
+
+    count: int
+    program: str
+    failure: Failure
+
+
+@dataclass
+class Outcome:
+    """What a unit gave.
+
+    Attributes:
+        unit: which.
+        programs: how many ran.
+        rejected: how many torch.export did not take, by reason.
+        found: by signature.
+        agreement: how often each verdict met equal or differing runs, as `graph PROVED alike`.
+        seconds: where the time went.
+        coverage: how often each hazard was there, and which branches of the pass were taken.
+        kept: programs that had a hazard first in this unit, as JSON.
+        elapsed: seconds.
+    """
+
+    unit: Unit
+    programs: int = 0
+    rejected: dict[str, int] = field(default_factory=dict)
+    found: dict[str, Sighting] = field(default_factory=dict)
+    agreement: dict[str, int] = field(default_factory=dict)
+    seconds: dict[str, float] = field(default_factory=dict)
+    coverage: dict[str, int] = field(default_factory=dict)
+    branches: set[str] = field(default_factory=set)
+    kept: dict[str, str] = field(default_factory=dict)
+    elapsed: float = 0.0
+
+    def saw(self, failure: Failure, program: Stateful | Recipe) -> None:
+        """Counts a failure, and keeps its smallest program."""
+        spelled = json.dumps(program.as_json())
+        known = self.found.get(failure.signature)
+        if known is None:
+            self.found[failure.signature] = Sighting(1, spelled, failure)
+            return
+        known.count += 1
+        if len(spelled) < len(known.program):
+            known.program, known.failure = spelled, failure
+
+    def agreed(self, what: str, verdict: str, alike: bool | None) -> None:
+        """Counts a verdict beside what the runs showed."""
+        runs = {True: "alike", False: "differ", None: "not run"}[alike]
+        key = f"{what} {verdict} {runs}"
+        self.agreement[key] = self.agreement.get(key, 0) + 1
+
+
+def run_unit(unit: Unit) -> Outcome:
+    """Does a unit's work."""
+    with _ALONE, warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        started = time.perf_counter()
+        outcome = Outcome(unit)
+        (_modules if unit.level == MODULES else _graphs)(unit, outcome)
+        outcome.elapsed = time.perf_counter() - started
+        return outcome
+
+
+def _modules(unit: Unit, outcome: Outcome) -> None:
+    from copyproof.fuzz.campaign.trial import quiet, tried
+    from copyproof.fuzz.programs.drawing import stateful_modules
+    from copyproof.fuzz.tables import kept_tables
+
+    quiet()
+    write_back_pass = named_pass(unit.pass_name)
+    branches = Branches(write_back_pass)
+
+    def watched(program: Any) -> Any:
+        with branches.watched():
+            return write_back_pass(program)
+
+    for name in ("rule", "__name__"):
+        if hasattr(write_back_pass, name):
+            setattr(watched, name, getattr(write_back_pass, name))
+
+    def look(module: Stateful) -> None:
+        trial = tried(module, watched, unit.pipeline)
+        outcome.programs += 1
+        for what, seconds in trial.seconds.items():
+            outcome.seconds[what] = outcome.seconds.get(what, 0.0) + seconds
+        if trial.rejected:
+            reason = trial.rejected[:120]
+            outcome.rejected[reason] = outcome.rejected.get(reason, 0) + 1
+            return
+        hazards, furthest = hazards_of_module(module), 0
+        if trial.original is not None:
+            in_graph, furthest = hazards_of_graph(trial.original)
+            hazards |= in_graph
+        _cover(outcome, hazards, module)
+        target(float(len(hazards)), label="hazards")
+        target(float(furthest), label="steps from the new value to the last read of the old one")
+        if trial.graph is not None:
+            outcome.agreed("graph", trial.graph.value, trial.alike_in_graph)
+        if trial.file is not None:
+            outcome.agreed("file", trial.file.value, trial.alike_in_file)
+        for failure in trial.failures:
+            outcome.saw(failure, module)
+
+    started = [Stateful.from_json(json.loads(text)) for text in unit.corpus]
+    with kept_tables():
+        _each(stateful_modules(started=started), unit, look, (Phase.generate, Phase.target))
+    outcome.branches |= branches.taken
+
+
+def _graphs(unit: Unit, outcome: Outcome) -> None:
+    write_back_pass = named_pass(unit.pass_name)
+    trials = GraphTrials(write_back_pass)
+    branches = Branches(write_back_pass)
+
+    def look(recipe: Recipe) -> None:
+        outcome.programs += 1
+        if outcome.programs % _WATCHED == 0:
+            with branches.watched():
+                trial = trials.tried(recipe)
+        else:
+            trial = trials.tried(recipe)
+        outcome.agreed("graph", trial.verdict.value, trial.alike)
+        for failure in trial.failures:
+            outcome.saw(failure, recipe)
+        if outcome.programs % _COLLECTED == 0:
+            gc.collect()
+
+    # Graphs are full of cycles: what is there already is left out of the count, the rest collected now and then.
+    gc.collect()
+    gc.freeze()
+    gc.disable()
+    try:
+        _each(graphs(), unit, look, (Phase.generate,))
+    finally:
+        gc.enable()
+        gc.unfreeze()
+    outcome.seconds.update(trials.seconds)
+    outcome.branches |= branches.taken
+
+
+_WATCHED = 50
+_COLLECTED = 500
+
+
+def _cover(outcome: Outcome, hazards: set[str], module: Stateful) -> None:
+    for hazard in hazards:
+        outcome.coverage[hazard] = outcome.coverage.get(hazard, 0) + 1
+        outcome.kept.setdefault(hazard, json.dumps(module.as_json()))
+
+
+def _each(programs: st.SearchStrategy[Any], unit: Unit, look: Callable[[Any], None], phases: tuple[Phase, ...]) -> None:
+    """Looks at as many programs as a unit has."""
+
+    @seed(unit.seed)
+    @settings(
+        max_examples=unit.programs,
+        database=None,
+        deadline=None,
+        derandomize=False,
+        phases=phases,
+        suppress_health_check=list(HealthCheck),
+    )
+    @given(programs)
+    def one(program: Any) -> None:
+        look(program)
+
+    one()
