@@ -3,7 +3,7 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV ?= .venv
 BIN = $(VENV)/bin
 
-.PHONY: verify test bench nightly check
+.PHONY: verify test fuzz bench nightly check
 
 verify: $(VENV)/.installed
 	$(BIN)/python -m pytest verify
@@ -11,11 +11,14 @@ verify: $(VENV)/.installed
 test: $(VENV)/.installed
 	$(BIN)/python -m pytest tests -n auto
 
+fuzz: $(VENV)/.installed
+	$(BIN)/python -m pytest fuzz -n auto
+
 bench: $(VENV)/.installed
 	$(BIN)/python -m bench
 
 nightly: $(VENV)/.installed
-	$(BIN)/python -m pytest tests verify -m "slow or not slow"
+	$(BIN)/python -m pytest tests verify fuzz -m "slow or not slow"
 
 check: $(VENV)/.installed
 	$(BIN)/ruff check .

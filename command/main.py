@@ -15,6 +15,7 @@ import click
 
 from copyproof.command import options
 from copyproof.command.check import check_pass, enumerate_programs, rule
+from copyproof.command.fuzz import fuzz
 from copyproof.command.outcome import bug, code_of, fail, failing
 from copyproof.spec.pipeline import REFERENCE_PASS
 
@@ -226,3 +227,4 @@ def place(model: str, output: str, dialect: str, preserve: tuple[str, ...], impo
 main.add_command(enumerate_programs)
 main.add_command(check_pass)
 main.add_command(rule)
+main.add_command(fuzz)

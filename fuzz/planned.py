@@ -35,8 +35,8 @@ def run_planned(
     Args:
         program: what `to_executorch` made, its memory planned; left as it was.
         calls: the arguments of each call.
-        carried: parts of the names of the buffers that the file starts with their contents; the other mutable ones start
-            at zero, as in a `.pte`.
+        carried: parts of the names of the buffers that the file starts with their contents; the other mutable ones
+            start at zero, as in a `.pte`.
         start: what some buffers start with instead, by placeholder.
 
     Raises:

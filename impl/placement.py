@@ -119,7 +119,7 @@ class Placement:
         """Whether a lowered view would show other contents than its operand had: it is used after its base was written,
         or it is re-based past a returned view, which stays a copy, that was written before."""
         base = lowered_base(view, self.profile)
-        passed = []
+        passed: list[Node] = []
         while (operand := viewed((view, *passed)[-1])) is not base:
             passed.append(operand)
         # What the view looks at is what its base held when the first one in between was made.

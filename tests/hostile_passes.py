@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import sys
 import time
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -12,7 +15,7 @@ from torch.export.graph_signature import ConstantArgument, InputSpec
 
 from copyproof.impl import reference_pass
 
-from .known_wrong import Rewritten
+from .known_wrong import Rewritten, first_write_lost
 
 
 def placeholders_swapped(program: ExportedProgram) -> Rewritten:
@@ -102,3 +105,18 @@ def never_returns(program: ExportedProgram) -> Rewritten:
     while any(node.op == "call_function" for node in program.graph.nodes):
         time.sleep(0.1)
     return reference_pass(program)
+
+
+def loses_the_first_write_and_dies_once(program: ExportedProgram) -> Any:
+    """As `known_wrong.first_write_lost`, but the first process that runs it is killed, as a lost worker is."""
+    flag = Path(os.environ["COPYPROOF_TEST_DIES_ONCE"])
+    try:
+        flag.touch(exist_ok=False)
+    except FileExistsError:
+        return first_write_lost(program)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def kills_its_process(program: ExportedProgram) -> Any:
+    """Ends the process that it runs in, as nothing can catch."""
+    os.kill(os.getpid(), signal.SIGKILL)

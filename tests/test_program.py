@@ -6,6 +6,8 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+import torch
+from executorch.exir import to_edge
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -175,3 +177,22 @@ PROVED_MODELS = ["custom_cache", "ring_cache", "streaming_wavenet", "delay_line"
 def test_reference_placement_is_proved_down_to_the_file(name: str) -> None:
     report = prove_program(program_of(find(name)), file_through(find(name), "reference"))
     assert report.verdict is Verdict.PROVED, report
+
+
+def test_a_mutated_parameter_that_comes_back_as_an_output_is_refuted() -> None:
+    class Model(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.p = torch.nn.Parameter(torch.zeros(2), requires_grad=False)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            self.p.copy_(self.p)
+            return x + x
+
+    edge = to_edge(torch.export.export(Model(), (torch.ones(2),)))
+    pte = lower(edge, reference_pass)
+    report = prove_program(edge.exported_program(), pte)
+    assert report[Obligation.SIGNATURE].verdict is Verdict.REFUTED
+    assert "parameter 'p'" in report[Obligation.SIGNATURE].reasons[0]
+    (call,) = run_program(pte, [(torch.ones(2),)])
+    assert len(call.outputs) == 2

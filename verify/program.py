@@ -304,6 +304,10 @@ class Meaning:
         for i, (output, found) in enumerate(zip(kept, execution.output_types, strict=True)):
             located = self.functional.values.get(output.value) if output.value is not None else None
             wanted = located.type.spelled if located is not None else "number"
+            if output.target in self.parameters:
+                # Mutated inputs come first in what the runtime returns; of parameters no caller knows.
+                name = self.parameters[output.target]
+                faults.append(f"output {i} of the file is parameter {name!r}, which the model does not return")
             if output.target is None and wanted != found:
                 faults.append(f"output {i} of the file is {found}, the model's is {wanted}")
         return faults

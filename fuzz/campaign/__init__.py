@@ -1,6 +1,8 @@
 """Fuzz campaigns.
 
-Open `trial.py` first: one program in every form, and what differs. `unit.py` is a piece of a campaign's work (a seed
-and a number of programs), `campaign.py` hands units to an executor and keeps what they find (`record.py`),
-`reduction.py` makes a failure small, `known.py` knows those that are known, `report.py` writes them down.
+Open `trial.py` first: one module in every form; `judging.py` says what differs, and at whose fault (`failure.py`);
+`graph_trial.py` does both for a graph that torch.export never saw. `unit.py` is a piece of a campaign's work (a seed
+and a number of programs), `campaign.py` hands units to an executor (`executors.py`) and keeps what they find
+(`record.py`, `corpus.py`), `minimise.py` makes a failure small (`reduction.py`) and shows it (`script.py`), `known.py`
+knows those that are known, `written.py` writes them down.
 """

@@ -1,7 +1,7 @@
 """A campaign: units of work handed to an executor until the time is up, and all that they find kept and made small.
 
-What is done is in the record as soon as it is known, and the record is all that a campaign knows: one that was interrupted
-or killed goes on where it stopped. Units that were lost with a process are done again, alone where they are suspected.
+What is done is in the record as soon as it is known, and the record is all that a campaign knows: one that was
+interrupted or killed goes on where it stopped. Units that were lost with a process are done again, one by one.
 """
 
 from __future__ import annotations
@@ -19,13 +19,16 @@ from hypothesis.database import ExampleDatabase
 from copyproof.fuzz.campaign import corpus
 from copyproof.fuzz.campaign.executors import Executors
 from copyproof.fuzz.campaign.failure import Failure, Fault, Form
+from copyproof.fuzz.campaign.graph_trial import GraphTrials
 from copyproof.fuzz.campaign.known import Known, name_of
 from copyproof.fuzz.campaign.minimise import Minimal, minimise
 from copyproof.fuzz.campaign.record import Finding, Record
 from copyproof.fuzz.campaign.unit import GRAPHS, MODULES, Outcome, Sighting, Unit, run_unit
 from copyproof.fuzz.campaign.written import write_finding
+from copyproof.fuzz.programs.stateful import Stateful
 from copyproof.spec.errors import first_line
 from copyproof.verify.exhaustive.recipe import Recipe
+from copyproof.verify.passes import named_pass
 
 PROGRAMS = {MODULES: 25, GRAPHS: 400}
 """How many programs a unit has: a few seconds of work."""
@@ -235,19 +238,12 @@ class Campaign:
 
 def gone(known: Sequence[Known], settings: Settings, record: Record) -> None:
     """Tells the record which known issues do not show any more with this pass."""
-    from copyproof.fuzz.campaign.trial import quiet, tried
-    from copyproof.verify.passes import named_pass
-
-    quiet()
     write_back_pass = named_pass(settings.pass_name)
     for issue in known:
-        if not issue.applies(settings.pass_name):
-            continue
-        trial = tried(issue.program, write_back_pass, issue.pipeline)
-        signatures = [failure.signature for failure in trial.failures]
-        if not any(issue.matches(signature) for signature in signatures):
-            told = "; ".join(signatures) or trial.rejected or "nothing fails"
-            record.tell_gone(issue.name, issue.why, told)
+        if issue.applies(settings.pass_name):
+            signatures = [failure.signature for failure in _failures(issue.program, write_back_pass, issue.pipeline)]
+            if not any(issue.matches(signature) for signature in signatures):
+                record.tell_gone(issue.name, issue.why, "; ".join(signatures) or "nothing fails")
 
 
 def replayed(about: dict[str, Any]) -> list[Failure]:
@@ -256,16 +252,18 @@ def replayed(about: dict[str, Any]) -> list[Failure]:
     Args:
         about: what `written.read_finding` read.
     """
-    from copyproof.fuzz.campaign.graph_trial import GraphTrials
+    of = Stateful if about["level"] == MODULES else Recipe
+    return _failures(of.from_json(about["program"]), named_pass(about["pass"]), about["pipeline"])
+
+
+def _failures(program: Stateful | Recipe, write_back_pass: Callable[[Any], Any], pipeline: str) -> list[Failure]:
+    if isinstance(program, Recipe):
+        return GraphTrials(write_back_pass).tried(program).failures
+    from copyproof.fuzz.campaign.judging import failures_of
     from copyproof.fuzz.campaign.trial import quiet, tried
-    from copyproof.fuzz.programs.stateful import Stateful
-    from copyproof.verify.passes import named_pass
 
     quiet()
-    write_back_pass = named_pass(about["pass"])
-    if about["level"] == MODULES:
-        return tried(Stateful.from_json(about["program"]), write_back_pass, about["pipeline"]).failures
-    return GraphTrials(write_back_pass).tried(Recipe.from_json(about["program"])).failures
+    return list(failures_of(tried(program, write_back_pass, pipeline)))
 
 
 def new_findings(findings: Sequence[Finding]) -> list[Finding]:

@@ -1,5 +1,5 @@
-"""The programs that campaigns keep: those that had a hazard first, and those that failed. They lie in a Hypothesis example
-database: a folder, a Redis server that several machines share, or both."""
+"""The programs that campaigns keep: those that had a hazard first, and those that failed. They lie in a Hypothesis
+example database: a folder, a Redis server that several machines share, or both."""
 
 from __future__ import annotations
 

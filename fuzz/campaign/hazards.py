@@ -61,7 +61,7 @@ def hazards_of_graph(program: ExportedProgram) -> tuple[set[str], int]:
     furthest = 0
     graph = program.graph
     output = graph.output_node()
-    values: list[Any] = list(output.args[0])  # type: ignore[arg-type]
+    values: list[Any] = list(output.args[0])
     specs = program.graph_signature.output_specs
     targets = [mutated_placeholder(spec, program.graph_signature) for spec in specs]
     place = {node: i for i, node in enumerate(graph.nodes)}

@@ -9,8 +9,10 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
 
+from copyproof.fuzz.campaign.unit import GRAPHS, MODULES
 from copyproof.fuzz.programs.stateful import Stateful
 from copyproof.spec.errors import BadInput
+from copyproof.verify.exhaustive.recipe import Recipe
 
 OWN = Path(__file__).with_name("known.toml")
 """What is known of torch and executorch in the versions that copyproof is for."""
@@ -27,7 +29,8 @@ class Known:
         signature: of its failures, with `*` for what may differ.
         why: what is wrong.
         where: where it was reported, or seen.
-        program: a module that shows it.
+        level: MODULES or GRAPHS.
+        program: a module, or a graph, that shows it.
         passes: the passes that it is about, by name; empty for all.
         pipeline: the pipeline that shows it.
     """
@@ -36,7 +39,8 @@ class Known:
     signature: str
     why: str
     where: str
-    program: Stateful
+    level: str
+    program: Stateful | Recipe
     passes: tuple[str, ...]
     pipeline: str
 
@@ -63,19 +67,21 @@ def known_in(path: Path) -> list[Known]:
                 raise BadInput(
                     f"{path}: an entry has {', '.join(sorted(unknown))}; it may have {', '.join(sorted(_FIELDS))}"
                 )
-            program = Stateful.from_json(json.loads(entry["program"]))
+            data = json.loads(entry["program"])
+            level = MODULES if "holders" in data else GRAPHS
+            program = Stateful.from_json(data) if level == MODULES else Recipe.from_json(data)
             passes = tuple(entry.get("passes", ()))
             pipeline = entry.get("pipeline", "shipped")
             found.append(
-                Known(entry["name"], entry["signature"], entry["why"], entry["where"], program, passes, pipeline)
+                Known(entry["name"], entry["signature"], entry["why"], entry["where"], level, program, passes, pipeline)
             )
         return found
     except OSError as error:
         raise BadInput(f"--known {path}: {error.strerror}; give a file of known issues") from error
     except (tomllib.TOMLDecodeError, KeyError, TypeError, ValueError) as error:
         raise BadInput(
-            f"--known {path} is no file of known issues ({error}); each is a [[known]] with name, signature, why, where "
-            "and program"
+            f"--known {path} is no file of known issues ({error}); each is a [[known]] with name, signature, why, "
+            "where and program"
         ) from error
 
 

@@ -55,6 +55,7 @@ def minimise(
 
 
 def _module(signature: str, program: str, failure: Failure, pass_name: str, pipeline: str, small: bool) -> Minimal:
+    from copyproof.fuzz.campaign.judging import failures_of
     from copyproof.fuzz.campaign.trial import quiet, tried
     from copyproof.fuzz.tables import kept_tables
 
@@ -63,7 +64,9 @@ def _module(signature: str, program: str, failure: Failure, pass_name: str, pipe
     found = {signature: failure}
 
     def fails(module: Stateful) -> bool:
-        alike = next((f for f in tried(module, write_back_pass, pipeline).failures if f.signature == signature), None)
+        alike = next(
+            (f for f in failures_of(tried(module, write_back_pass, pipeline)) if f.signature == signature), None
+        )
         if alike is not None:
             found[signature] = alike
         return alike is not None
@@ -79,7 +82,7 @@ def _module(signature: str, program: str, failure: Failure, pass_name: str, pipe
         return Minimal(signature, json.dumps(module.as_json()), failure, "", "")
     for candidate in (module, probed(module)):
         text = script_of(candidate, failure, pass_name, pipeline)
-        if printed := shown(text):
+        if printed := shown(text, numbers=not failure.shape.startswith(("does not", "no answer"))):
             return Minimal(signature, json.dumps(module.as_json()), failure, text, printed)
     return Minimal(signature, json.dumps(module.as_json()), failure, "", "")
 

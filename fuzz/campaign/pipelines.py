@@ -8,7 +8,7 @@ from typing import Any
 from executorch.exir import ExecutorchBackendConfig
 from executorch.exir.passes.init_mutable_pass import InitializedMutableBufferPass
 
-from copyproof.spec.errors import BadInput
+from copyproof.spec.errors import BadInput, first_line
 from copyproof.verify.passes import named
 
 PIPELINES: dict[str, dict[str, Any]] = {
@@ -32,7 +32,10 @@ def config_of(pipeline: str) -> ExecutorchBackendConfig:
             f"--pipeline {pipeline!r} is none of {', '.join(PIPELINES)}, nor pkg.mod:name of a configuration"
         )
     found = named("--pipeline", pipeline)
-    found = found() if callable(found) else found
+    try:
+        found = found() if callable(found) else found
+    except Exception as error:  # whatever the function raises
+        raise BadInput(f"--pipeline {pipeline} cannot be called: {first_line(error)}; give a configuration") from error
     if not isinstance(found, ExecutorchBackendConfig):
         raise BadInput(f"--pipeline {pipeline} is a {type(found).__name__}, expected an ExecutorchBackendConfig")
     return deepcopy(found)

@@ -1,5 +1,5 @@
-"""A campaign's record, in SQLite: which units are done, what was found, how coverage grew. Each unit is written down whole
-as soon as it is done, so that a campaign that was killed goes on where it stopped."""
+"""A campaign's record, in SQLite: which units are done, what was found, how coverage grew. Each unit is written down
+whole as soon as it is done, so that a campaign that was killed goes on where it stopped."""
 
 from __future__ import annotations
 
@@ -111,7 +111,12 @@ class Record:
         """
         now = time.time()
         unit = outcome.unit
-        told = {"rejected": outcome.rejected, "agreement": outcome.agreement, "seconds": outcome.seconds}
+        told = {
+            "rejected": outcome.rejected,
+            "skipped": outcome.skipped,
+            "agreement": outcome.agreement,
+            "seconds": outcome.seconds,
+        }
         fresh = []
         with self._connection as connection:
             connection.execute(
@@ -194,12 +199,12 @@ class Record:
             "order by count desc, signature"
         )
         return [
-            Finding(*row[:6], Failure.from_json(json.loads(row[6])), *row[7:])  # type: ignore[misc]
-            for row in rows
+            Finding(signature, name, level, pipeline, count, program, Failure.from_json(json.loads(failure)), *more)
+            for signature, name, level, pipeline, count, program, failure, *more in rows
         ]
 
     def totals(self) -> dict[tuple[str, str], dict[str, Any]]:
-        """By level and pipeline: units, programs, rejected, seconds, and where the time went, agreement and rejections."""
+        """By level and pipeline: units, programs, rejected, seconds, and what they told (`Outcome`)."""
         found: dict[tuple[str, str], dict[str, Any]] = {}
         rows = self._connection.execute(
             "select level, pipeline, programs, rejected, seconds, told from unit order by key"

@@ -171,6 +171,8 @@ def _plainer(module: Stateful) -> Iterator[Stateful]:
     plain = [_plain(holder) for holder in module.holders]
     yield replace(module, holders=tuple(plain))
     for place, holder in enumerate(module.holders):
+        if holder.place is Place.POSITION:
+            continue
         for simple in (plain[place], replace(holder, counting=False), replace(holder, dtype="float32")):
             yield replace(module, holders=(*module.holders[:place], simple, *module.holders[place + 1 :]))
     for place, step in enumerate(module.steps):

@@ -71,14 +71,19 @@ def probed(module: Stateful) -> Stateful:
     def moved(values: tuple[int, ...]) -> tuple[int, ...]:
         return tuple(v + shift if v >= first else v for v in values)
 
-    # Not clones, which the pipeline may drop.
-    looks = tuple(Step("plus", (buffer,), (1,)) for buffer in buffers)
+    # Not clones, which the pipeline may drop, and without a constant.
+    looks = tuple(Step("add", (buffer, buffer)) for buffer in buffers)
     steps = tuple(replace(step, operands=moved(step.operands)) for step in module.steps)
     return Stateful(module.holders, looks + steps, moved(module.outputs) + tuple(first + i for i in range(shift)))
 
 
-def shown(text: str) -> str:
-    """What a script prints once it is run, where it shows the failure (exit code 1); else nothing."""
+def shown(text: str, numbers: bool) -> str:
+    """What a script prints once it is run, where it shows the failure (exit code 1); else nothing.
+
+    Args:
+        text: the script.
+        numbers: whether the failure is that numbers differ, and not that something raises or does not answer.
+    """
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "repro.py")
         path.write_text(text)
@@ -86,14 +91,15 @@ def shown(text: str) -> str:
             run = subprocess.run([sys.executable, path], capture_output=True, text=True, timeout=_SECONDS)
         except subprocess.TimeoutExpired:
             return ""
-    printed = [line for line in run.stdout.splitlines() if line.startswith(("call ", "the runtime", "to_executorch"))]
+    begins = ("call ",) if numbers else ("the runtime", "to_executorch")
+    printed = [line for line in run.stdout.splitlines() if line.startswith(begins)]
     return "\n".join(printed) if run.returncode == 1 else ""
 
 
 def _folder_of(name: str) -> str:
     """The folder that must be on the path for a module to be found."""
     top = importlib.import_module(name.split(".")[0])
-    file = getattr(top, "__file__", None) or f"{list(getattr(top, '__path__', ['.']))[0]}/__init__.py"
+    file = getattr(top, "__file__", None) or f"{next(iter(getattr(top, '__path__', ['.'])))}/__init__.py"
     path = Path(file).resolve()
     return str(path.parent.parent if path.name == "__init__.py" else path.parent)
 
@@ -222,7 +228,8 @@ def main():
             for place, (a, b) in enumerate(zip(wanted, values)):
                 if not same(a, b):
                     differ = True
-                    print(f"call {call}, {what} {place}: expected {a.tolist()} ({a.dtype}), got {b.tolist()} ({b.dtype})")
+                    kinds = f"{a.dtype}, {b.dtype}"
+                    print(f"call {call}, {what} {place} ({kinds}): expected {a.tolist()}, got {b.tolist()}")
     if not differ:
         print("all calls gave the expected numbers")
     return differ

@@ -1,49 +1,44 @@
 """One stateful module in every form: eager, functional graph, rewritten graph, planned arena, runtime, and what the
-prover says of graph and file. Neighbouring forms are compared over all calls; the first two that differ name the stage
-that is at fault."""
+prover says of graph and file. `judging.py` says what is wrong."""
 
 from __future__ import annotations
 
 import logging
-import re
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from itertools import pairwise
 from typing import Any
 
 import torch
 from executorch.exir import to_edge
-from torch.export import Dim, ExportedProgram, export
+from torch.export import Dim, ExportedProgram, ExportGraphSignature, export
 from torch.export.graph_signature import InputKind, OutputKind
+from torch.fx import GraphModule
 from torch.utils import _pytree as pytree
 
-from copyproof.fuzz.campaign.failure import Failure, Fault, Form, without_names
+from copyproof.fuzz.campaign.failure import Fault, Form
 from copyproof.fuzz.campaign.pipelines import carried_by, config_of
 from copyproof.fuzz.compare import differences
 from copyproof.fuzz.execution import Call, mutated_inputs, run_eager
 from copyproof.fuzz.forms import run_functional, run_rewritten
 from copyproof.fuzz.planned import NotPlanned, run_planned, starting_at_zero
 from copyproof.fuzz.programs.stateful import Place, Stateful
-from copyproof.fuzz.runtime import RuntimeFailure, run_program
-from copyproof.spec.effects import EXECUTORCH
+from copyproof.fuzz.runtime import run_program
 from copyproof.spec.errors import BadInput, first_line
-from copyproof.spec.obligations import Obligation, Verdict
+from copyproof.spec.obligations import Verdict
 from copyproof.spec.pipeline import as_pair, copy_of, standing_in
 from copyproof.spec.signature import held
-from copyproof.verify.exhaustive.screen import ways_open
 from copyproof.verify.lowered import Unmodelled, machine_of
-from copyproof.verify.pair import pair_of
 from copyproof.verify.passes import run_pass
 from copyproof.verify.program import Meaning, prove_program
 from copyproof.verify.prover import prove_pass
 from copyproof.verify.verdicts import Report
 
 CUSTOM_OPS = "executorch.extension.llm.custom_ops.custom_ops"
-_SHOWN = 4
 _STATES = 8
 _TIMEOUT = 20.0
+_SECONDS = 20.0
 
 
 @dataclass
@@ -54,8 +49,9 @@ class Trial:
         rejected: why torch.export or to_edge does not take the module, or empty.
         forms: what each form gave, where it ran.
         skipped: why a form did not run.
-        graph, file: what the prover says of the rewritten graph and of the file, where there is one.
-        failures: what is wrong.
+        pipeline: the pipeline by name.
+        fails_to_lower: what to_executorch raises, or empty.
+        graph_report, file_report: what the prover says of the rewritten graph and of the file, where there is one.
         original, rewritten: the program before the write-back pass, and what the pass made of it.
         from_zero: what the rewritten graph gives where what the file does not carry starts at zero, as it does there.
         elsewhere: whether a refuted file shows other numbers from states that no call reaches; None where not tried.
@@ -66,11 +62,12 @@ class Trial:
     rejected: str = ""
     forms: dict[Form, list[Call]] = field(default_factory=dict)
     skipped: dict[Form, str] = field(default_factory=dict)
-    graph: Verdict | None = None
-    file: Verdict | None = None
-    failures: list[Failure] = field(default_factory=list)
+    pipeline: str = ""
+    fails_to_lower: str = ""
+    graph_report: Report | None = None
+    file_report: Report | None = None
     original: ExportedProgram | None = None
-    rewritten: Any = None
+    rewritten: tuple[GraphModule, ExportGraphSignature] | None = None
     from_zero: list[Call] | None = None
     elsewhere: bool | None = None
     stage: Fault | None = None
@@ -114,8 +111,8 @@ def tried(module: Stateful, write_back_pass: Callable[[Any], Any], pipeline: str
     Raises:
         BadInput: there is no such pipeline.
     """
-    config = config_of(pipeline)
-    trial = Trial()
+    config_of(pipeline)
+    trial = Trial(pipeline=pipeline)
     custom = any(step.name == "update_cache" for step in module.steps)
     imports = (CUSTOM_OPS,) if custom else ()
     built, calls = module.built()
@@ -129,7 +126,7 @@ def tried(module: Stateful, write_back_pass: Callable[[Any], Any], pipeline: str
     except Exception as error:  # whatever torch.export and to_edge do not take
         trial.rejected = f"{type(error).__name__}: {first_line(error)[:300]}"
         return trial
-    _lowered(trial, edge, calls, write_back_pass, pipeline, config, imports)
+    _lowered(trial, edge, calls, write_back_pass, imports)
     return trial
 
 
@@ -147,14 +144,13 @@ def _lowered(
     edge: Any,
     calls: Sequence[tuple[Any, ...]],
     write_back_pass: Callable[[Any], Any],
-    pipeline: str,
-    config: Any,
     imports: Sequence[str],
 ) -> None:
-    """Lowers an Edge program, runs all forms of it, and compares."""
+    """Lowers an Edge program, and runs and proves all forms of it."""
+    config = config_of(trial.pipeline)
     carried = carried_by(config)
     meant = copy_of(edge.exported_program())
-    lowered, said = None, ""
+    lowered = None
 
     def taking(program: ExportedProgram) -> Any:
         trial.original = copy_of(program)
@@ -164,49 +160,68 @@ def _lowered(
         try:
             lowered = edge.to_executorch(config)
         except (Exception, SystemExit) as error:  # whatever a pass, the planner or the emitter raises
-            said = first_line(error)[:300]
-    original = trial.original
-    if original is not None:
-        with _timed(trial, "graphs"):
-            trial.forms[Form.FUNCTIONAL] = run_functional(original, calls)
-            try:
-                trial.rewritten = as_pair(run_pass(write_back_pass, copy_of(original)))
-                trial.forms[Form.REWRITTEN] = run_rewritten(original, *trial.rewritten, calls)
-            except Exception as error:  # whatever the pass raises, or what it made when it runs
-                trial.skipped[Form.REWRITTEN] = first_line(error)[:300]
-    report = file_report = None
-    if trial.rewritten is not None and original is not None:
-        with _timed(trial, "proof of the graph"):
-            report = _reported(lambda: prove_pass(original, write_back_pass, timeout=_TIMEOUT))
-        trial.graph = report.verdict if report is not None else None
-    if lowered is not None:
-        with _timed(trial, "planned arena"):
-            try:
-                trial.forms[Form.PLANNED] = run_planned(lowered.exported_program(), calls, carried)
-            except NotPlanned as error:
-                trial.skipped[Form.PLANNED] = str(error)
-            except Exception as error:  # whatever an operator raises
-                trial.skipped[Form.PLANNED] = first_line(error)[:300]
-        with _timed(trial, "runtime"):
-            try:
-                trial.forms[Form.RUNTIME] = run_program(
-                    lowered.buffer, calls, imports, mutated_inputs(meant.graph_signature), seconds=20
-                )
-            except RuntimeFailure as failure:
-                trial.skipped[Form.RUNTIME] = str(failure)
-        with _timed(trial, "proof of the file"):
-            file_report = _reported(lambda: prove_program(meant, bytes(lowered.buffer), timeout=_TIMEOUT))
-        trial.file = file_report.verdict if file_report is not None else None
-    if lowered is not None and Form.REWRITTEN in trial.forms and original is not None:
-        _from_zero(trial, original, lowered, calls, carried)
-    if file_report is not None and file_report.verdict is Verdict.REFUTED:
+            trial.fails_to_lower = first_line(error)[:300]
+    if trial.original is not None:
+        _graphs(trial, trial.original, calls, write_back_pass)
+    if lowered is None:
+        return
+    _file(trial, meant, lowered, calls, imports, carried)
+    if trial.original is not None and trial.rewritten is not None and Form.REWRITTEN in trial.forms:
+        _from_zero(trial, trial.original, trial.rewritten, lowered, calls, carried)
+    if trial.file_report is not None and trial.file_report.verdict is Verdict.REFUTED:
         trial.elsewhere = _from_other_states(meant, lowered, calls)
         trial.stage = _stage(meant, lowered)
-    _judge(trial, report, file_report, pipeline, said)
+
+
+def _graphs(
+    trial: Trial, original: ExportedProgram, calls: Sequence[tuple[Any, ...]], write_back_pass: Callable[[Any], Any]
+) -> None:
+    """The functional graph, what the pass makes of it, and the proof."""
+    with _timed(trial, "graphs"):
+        with _skipping(trial, Form.FUNCTIONAL):
+            trial.forms[Form.FUNCTIONAL] = run_functional(original, calls)
+        with _skipping(trial, Form.REWRITTEN):
+            trial.rewritten = as_pair(run_pass(write_back_pass, copy_of(original)))
+            trial.forms[Form.REWRITTEN] = run_rewritten(original, *trial.rewritten, calls)
+    if trial.rewritten is not None:
+        with _timed(trial, "proof of the graph"):
+            trial.graph_report = _reported(lambda: prove_pass(original, write_back_pass, timeout=_TIMEOUT))
+
+
+def _file(
+    trial: Trial,
+    meant: ExportedProgram,
+    lowered: Any,
+    calls: Sequence[tuple[Any, ...]],
+    imports: Sequence[str],
+    carried: Sequence[str],
+) -> None:
+    """The lowered graph over its arenas, the file in the runtime, and its proof."""
+    with _timed(trial, "planned arena"), _skipping(trial, Form.PLANNED):
+        trial.forms[Form.PLANNED] = run_planned(lowered.exported_program(), calls, carried)
+    with _timed(trial, "runtime"), _skipping(trial, Form.RUNTIME):
+        mutated = mutated_inputs(meant.graph_signature)
+        trial.forms[Form.RUNTIME] = run_program(lowered.buffer, calls, imports, mutated, seconds=_SECONDS)
+    with _timed(trial, "proof of the file"):
+        trial.file_report = _reported(lambda: prove_program(meant, bytes(lowered.buffer), timeout=_TIMEOUT))
+
+
+@contextmanager
+def _skipping(trial: Trial, form: Form) -> Iterator[None]:
+    """Within this context whatever an operator, the pass or the runtime raises is why the form did not run."""
+    try:
+        yield
+    except Exception as error:
+        trial.skipped[form] = first_line(error)[:300]
 
 
 def _from_zero(
-    trial: Trial, original: ExportedProgram, lowered: Any, calls: Sequence[tuple[Any, ...]], carried: Sequence[str]
+    trial: Trial,
+    original: ExportedProgram,
+    rewritten: tuple[GraphModule, ExportGraphSignature],
+    lowered: Any,
+    calls: Sequence[tuple[Any, ...]],
+    carried: Sequence[str],
 ) -> None:
     """Runs the rewritten graph from what the file starts with, so that its start is told from all else."""
     try:
@@ -218,12 +233,12 @@ def _from_zero(
         for spec in original.graph_signature.input_specs
         if spec.arg.name in start
     ):
-        trial.from_zero = run_rewritten(original, *trial.rewritten, calls, start)
+        trial.from_zero = run_rewritten(original, *rewritten, calls, start)
 
 
 def _from_other_states(meant: ExportedProgram, lowered: Any, calls: Sequence[tuple[Any, ...]]) -> bool | None:
-    """Whether a lowered program gives other numbers than it means from other contents of its buffers and inputs: a proof
-    of a file is about every state that a call may start from. None where it cannot run so."""
+    """Whether a lowered program gives other numbers than it means from other contents of its buffers and inputs: a
+    proof of a file is about every state that a call may start from. None where it cannot run so."""
     program = lowered.exported_program()
     buffers = [s for s in program.graph_signature.input_specs if s.kind is InputKind.BUFFER]
     mutable = {s.target for s in meant.graph_signature.output_specs if s.kind is OutputKind.BUFFER_MUTATION}
@@ -260,155 +275,6 @@ def _reported(prove: Callable[[], Report]) -> Report | None:
         return prove()
     except BadInput:
         return None
-
-
-def _judge(trial: Trial, report: Report | None, file_report: Report | None, pipeline: str, said: str) -> None:
-    """Adds what is wrong."""
-    chain = [form for form in Form if form in trial.forms]
-    for left, right in pairwise(chain):
-        before = trial.forms[left]
-        if left is Form.REWRITTEN and trial.from_zero is not None:
-            if lines := differences(before, trial.from_zero):
-                fault, name = Fault.FILE.name, Obligation.INIT.name
-                found = Failure(left.value, Form.RUNTIME.value, fault, name, "", pipeline, tuple(lines[:_SHOWN]))
-                trial.failures.append(found)
-            before = trial.from_zero
-        if lines := differences(before, trial.forms[right]):
-            trial.failures.append(_difference(trial, left, right, lines, report, file_report, pipeline))
-    if said and not trial.failures:
-        lines = (f"to_executorch fails: {said}",)
-        rewritten = Form.REWRITTEN in trial.forms
-        fault = Fault.UNPLANNED if rewritten else Fault.PASS if trial.original is not None else Fault.EXPORT
-        left = Form.REWRITTEN if rewritten else Form.FUNCTIONAL
-        trial.failures.append(
-            Failure(
-                left.value,
-                Form.RUNTIME.value,
-                fault.name,
-                "",
-                f"does not lower: {without_names(said)}",
-                pipeline,
-                lines,
-            )
-        )
-    elif Form.REWRITTEN in trial.skipped and not trial.failures:
-        why = trial.skipped[Form.REWRITTEN]
-        shape = f"does not run: {without_names(why)}"
-        trial.failures.append(
-            Failure(Form.FUNCTIONAL.value, Form.REWRITTEN.value, Fault.PASS.name, "", shape, pipeline, (why,))
-        )
-    elif Form.RUNTIME in trial.skipped and not trial.failures:
-        why = trial.skipped[Form.RUNTIME]
-        left = Form.PLANNED if Form.PLANNED in trial.forms else Form.REWRITTEN
-        shape = f"no answer: {without_names(why)}"
-        trial.failures.append(Failure(left.value, Form.RUNTIME.value, Fault.FILE.name, "", shape, pipeline, (why,)))
-    trial.failures += _disagreements(trial, report, file_report, pipeline)
-
-
-def _difference(
-    trial: Trial,
-    left: Form,
-    right: Form,
-    lines: list[str],
-    report: Report | None,
-    file_report: Report | None,
-    pipeline: str,
-) -> Failure:
-    fault = {
-        Form.FUNCTIONAL: Fault.EXPORT,
-        Form.REWRITTEN: Fault.PASS,
-        Form.PLANNED: Fault.UNPLANNED,
-        Form.RUNTIME: Fault.FILE if left is Form.PLANNED else Fault.UNPLANNED,
-    }[right]
-    obligation, shape = "", _apart(lines)
-    if fault is Fault.PASS and report is not None and report.verdict is Verdict.REFUTED:
-        obligation, shape = _of_graph(trial)
-    elif fault is Fault.UNPLANNED and file_report is not None and file_report.verdict is Verdict.REFUTED:
-        obligation, shape = _of_file(file_report)
-        fault = trial.stage or fault
-    return Failure(left.value, right.value, fault.name, obligation, shape, pipeline, tuple(lines[:_SHOWN]))
-
-
-def _apart(lines: Sequence[str]) -> str:
-    """In what two runs differ, without the numbers."""
-    kinds = any(re.search(r"expected \w+\[|values, got", line) for line in lines)
-    return "another type or shape" if kinds else "other numbers"
-
-
-def _of_graph(trial: Trial) -> tuple[str, str]:
-    """The obligation that a rewritten graph breaks, and how; of several ways the first one of `screen.Fault`."""
-    assert trial.original is not None
-    ways = [w for w in ways_open(pair_of(trial.original, *trial.rewritten, EXECUTORCH)) if w.obligation.safety]
-    if not ways:
-        return Obligation.FRAME.name, ""
-    kinds = list(type(ways[0].fault))
-    first = min(ways, key=lambda way: kinds.index(way.fault))
-    return first.obligation.name, first.fault.value
-
-
-def _of_file(report: Report) -> tuple[str, str]:
-    """The obligation that a file breaks, and how: the first one that is not about its start, if there is one."""
-    refuted = [f for f in report.findings if f.verdict is Verdict.REFUTED and f.obligation.safety]
-    others = [f for f in refuted if f.obligation is not Obligation.INIT]
-    if not others:
-        return "", "other numbers"
-    finding = others[0]
-    for conflict in finding.conflicts:
-        write, read, last = (_role(name) for name in (conflict.write, conflict.read, conflict.last_write))
-        return finding.obligation.name, f"{write} over {last} before {read}"
-    return finding.obligation.name, ""
-
-
-def _role(name: str) -> str:
-    """What a step of a conflict is, without its name."""
-    if name.startswith("output"):
-        return "an output"
-    if re.search(r"\.(then|else)\.", name):
-        return "a branch's value"
-    found = re.search(r"aten::(copy_|view_copy)\b", name)
-    if found:
-        return found[1]
-    return "a call" if "call" in name else "an input"
-
-
-def _disagreements(trial: Trial, report: Report | None, file_report: Report | None, pipeline: str) -> Iterator[Failure]:
-    """Where the prover says one thing and the runs another: the most serious failures of all."""
-    expected = trial.forms.get(Form.FUNCTIONAL)
-    for what, judged, form in (("graph", report, Form.REWRITTEN), ("file", file_report, Form.RUNTIME)):
-        actual = trial.forms.get(form)
-        if judged is None or expected is None or actual is None:
-            continue
-        found = differences(expected, actual)
-        if judged.verdict is Verdict.PROVED and found:
-            yield Failure(
-                Form.PROVER.value,
-                form.value,
-                Fault.PROVER.name,
-                "",
-                f"{what} PROVED, and numbers differ",
-                pipeline,
-                tuple(found[:_SHOWN]),
-            )
-        if judged.verdict is Verdict.REFUTED and not found and not _explained(judged) and trial.elsewhere is False:
-            refuted = [
-                f"{f.obligation.name}: {r}" for f in judged.findings if f.verdict is Verdict.REFUTED for r in f.reasons
-            ]
-            yield Failure(
-                Form.PROVER.value,
-                form.value,
-                Fault.PROVER.name,
-                "",
-                f"{what} REFUTED, and no number differs",
-                pipeline,
-                tuple(refuted[:_SHOWN]),
-            )
-
-
-def _explained(report: Report) -> bool:
-    """Whether a refutation showed its own numbers, or needs none (what is counted, or is about the file's start)."""
-    refuted = [f for f in report.findings if f.verdict is Verdict.REFUTED and f.obligation.safety]
-    shown = any("should" in line or "cannot run" in line for line in report.witness)
-    return shown or all(f.structural for f in refuted)
 
 
 def quiet() -> None:

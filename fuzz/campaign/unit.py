@@ -14,7 +14,7 @@ from typing import Any
 from hypothesis import HealthCheck, Phase, given, seed, settings, target
 from hypothesis import strategies as st
 
-from copyproof.fuzz.campaign.failure import Failure
+from copyproof.fuzz.campaign.failure import Failure, without_names
 from copyproof.fuzz.campaign.graph_trial import GraphTrials
 from copyproof.fuzz.campaign.hazards import Branches, hazards_of_graph, hazards_of_module
 from copyproof.fuzz.programs.graphs import graphs
@@ -70,6 +70,7 @@ class Outcome:
         unit: which.
         programs: how many ran.
         rejected: how many torch.export did not take, by reason.
+        skipped: how often a form did not run, by form and reason.
         found: by signature.
         agreement: how often each verdict met equal or differing runs, as `graph PROVED alike`.
         seconds: where the time went.
@@ -81,6 +82,7 @@ class Outcome:
     unit: Unit
     programs: int = 0
     rejected: dict[str, int] = field(default_factory=dict)
+    skipped: dict[str, int] = field(default_factory=dict)
     found: dict[str, Sighting] = field(default_factory=dict)
     agreement: dict[str, int] = field(default_factory=dict)
     seconds: dict[str, float] = field(default_factory=dict)
@@ -119,6 +121,7 @@ def run_unit(unit: Unit) -> Outcome:
 
 
 def _modules(unit: Unit, outcome: Outcome) -> None:
+    from copyproof.fuzz.campaign.judging import failures_of
     from copyproof.fuzz.campaign.trial import quiet, tried
     from copyproof.fuzz.programs.drawing import stateful_modules
     from copyproof.fuzz.tables import kept_tables
@@ -151,11 +154,14 @@ def _modules(unit: Unit, outcome: Outcome) -> None:
         _cover(outcome, hazards, module)
         target(float(len(hazards)), label="hazards")
         target(float(furthest), label="steps from the new value to the last read of the old one")
-        if trial.graph is not None:
-            outcome.agreed("graph", trial.graph.value, trial.alike_in_graph)
-        if trial.file is not None:
-            outcome.agreed("file", trial.file.value, trial.alike_in_file)
-        for failure in trial.failures:
+        for form, why in trial.skipped.items():
+            reason = f"{form.value}: {without_names(why)}"
+            outcome.skipped[reason] = outcome.skipped.get(reason, 0) + 1
+        if trial.graph_report is not None:
+            outcome.agreed("graph", trial.graph_report.verdict.value, trial.alike_in_graph)
+        if trial.file_report is not None:
+            outcome.agreed("file", trial.file_report.verdict.value, trial.alike_in_file)
+        for failure in failures_of(trial):
             outcome.saw(failure, module)
 
     started = [Stateful.from_json(json.loads(text)) for text in unit.corpus]

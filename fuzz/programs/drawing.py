@@ -13,7 +13,7 @@ from copyproof.fuzz.programs.workbench import Invalid, Workbench
 
 _SHAPES: tuple[tuple[int, ...], ...] = ((4,), (2, 2), (4, 2), (2,), ())
 _TYPES = ("float32", "int64", "float64", "int32")
-_RARE = ("update_cache", "map", "cast", "put_", "row_", "rows")
+_RARE = ("update_cache", "map", "cast", "cond")
 
 _COMMON: tuple[str, ...] = tuple(name for name in OPERATIONS if name not in _RARE)
 _COPIES = ("copy_", "copy_", "add_", "view", "slice")
@@ -64,15 +64,18 @@ def _holders(draw: st.DrawFn) -> list[Holder]:
     found += [one(Place.INPUT) for _ in range(draw(st.integers(1, 2)))]
     if sizes:
         found.append(Holder(Place.INPUT, (4, *shape[1:]), dtype, sizes=True))
-    if draw(st.integers(0, 2)) == 2:
+    if draw(st.booleans()):
         found.append(Holder(Place.POSITION, (1,), "int64"))
+        if shape:
+            # A row for what is written at the position.
+            found.append(Holder(Place.INPUT, (1, *shape[1:]), dtype))
     return found
 
 
 def _draw_step(draw: st.DrawFn, bench: Workbench) -> None:
     kind = draw(st.integers(0, 19))
     if kind == 19:
-        _swap(draw, bench)
+        draw(st.sampled_from([_swap, _swap, _branches]))(draw, bench)
     elif kind == 18:
         _shift(draw, bench)
     else:
@@ -114,6 +117,12 @@ def _swap(draw: st.DrawFn, bench: Workbench) -> None:
         kept = len(bench.values)
         for step in (Step("clone", (first,)), Step("copy_", (first, second)), Step("copy_", (second, kept))):
             bench.take(step)
+
+
+def _branches(draw: st.DrawFn, bench: Workbench) -> None:
+    """Two results of branches that are alive together."""
+    for _ in range(2):
+        _draw_one(draw, bench, OPERATIONS["cond"])
 
 
 def _shift(draw: st.DrawFn, bench: Workbench) -> None:

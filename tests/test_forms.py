@@ -1,0 +1,132 @@
+"""The forms that a program runs in, each against eager PyTorch, and one against the next where something is wrong."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from executorch.exir.passes.insert_write_back_for_buffers_pass import insert_write_back_for_buffers_pass
+
+from copyproof.fuzz.campaign import trial as trials
+from copyproof.fuzz.campaign.failure import Failure, Fault, Form
+from copyproof.fuzz.campaign.judging import failures_of
+from copyproof.fuzz.campaign.trial import Trial, tried
+from copyproof.fuzz.compare import differences
+from copyproof.fuzz.execution import run_eager
+from copyproof.fuzz.forms import run_functional, run_rewritten
+from copyproof.fuzz.planned import run_planned
+from copyproof.fuzz.programs.stateful import Holder, Place, Stateful, Step
+from copyproof.fuzz.runtime import RuntimeFailure
+from copyproof.impl import reference_pass
+from copyproof.spec.pipeline import copy_of, copy_of_edge, standing_in
+from copyproof.verify.corpus import find
+from copyproof.verify.corpus.example import backend_config, calls_of, export
+
+from .known_wrong import after_last_schema_reader
+from .lowering import edge_of, program_of
+
+BUFFER, INPUT = Holder(Place.BUFFER), Holder(Place.INPUT)
+LOST = Stateful((BUFFER, Holder(Place.BUFFER, counting=True), INPUT), (Step("copy_", (0, 1)),), (0,))
+KEPT = Stateful((BUFFER, INPUT), (Step("add_", (0, 1)),), (0,))
+TWO_BRANCHES = Stateful(
+    (BUFFER, INPUT),
+    (Step("cond", (1, 1)), Step("times", (1,), (2,)), Step("cond", (1, 3)), Step("copy_", (0, 1))),
+    (2, 4),
+)
+
+
+def failures(trial: Trial) -> list[Failure]:
+    """What is wrong with a trial."""
+    return list(failures_of(trial))
+
+
+@pytest.mark.parametrize("name", ["swap_pair", "view_chain_matmul", "scale_then_update", "delay_line"])
+def test_every_form_of_the_reference_pass_gives_what_eager_gives(name: str) -> None:
+    example = find(name)
+    program, calls = program_of(example), calls_of(example)
+    eager = run_eager(export(example).module(), calls)
+    assert differences(eager, run_functional(program, calls), exact=False) == []
+    rewritten: Any = reference_pass(copy_of(program))
+    assert differences(eager, run_rewritten(program, *rewritten, calls), exact=False) == []
+    with standing_in(reference_pass):
+        lowered = copy_of_edge(edge_of(example)).to_executorch(backend_config(example))
+    assert differences(eager, run_planned(lowered.exported_program(), calls), exact=False) == []
+
+
+def test_a_module_that_the_pass_gets_right_runs_alike_in_all_forms() -> None:
+    trial = tried(KEPT, reference_pass)
+    assert failures(trial) == []
+    assert set(trial.forms) == set(Form) - {Form.PROVER}
+    assert trial.alike_in_graph and trial.alike_in_file
+
+
+def test_a_lost_write_is_the_fault_of_the_pass() -> None:
+    (failure,) = failures(tried(LOST, insert_write_back_for_buffers_pass))
+    assert (failure.left, failure.right) == (Form.FUNCTIONAL.value, Form.REWRITTEN.value)
+    assert (failure.fault, failure.obligation) == (Fault.PASS.name, "STATE")
+    assert failure.shape == "a target that is never written"
+
+
+def test_a_pass_that_trusts_schemas_is_at_fault_where_a_lowered_view_is_read_late() -> None:
+    steps = (Step("view", (0,), ((2, 2),)), Step("copy_", (0, 1)), Step("clone", (2,)), Step("times", (4,), (2,)))
+    late = Stateful((BUFFER, INPUT), steps, (5,))
+    found = failures(tried(late, after_last_schema_reader))
+    assert {f.fault for f in found} <= {Fault.PASS.name}
+    assert failures(tried(late, reference_pass)) == []
+
+
+def test_a_buffer_that_does_not_start_at_zero_is_the_fault_of_the_file() -> None:
+    (failure,) = failures(
+        tried(Stateful((Holder(Place.BUFFER, counting=True), INPUT), KEPT.steps, (0,)), reference_pass)
+    )
+    assert (failure.fault, failure.obligation) == (Fault.FILE.name, "INIT")
+
+
+def test_two_branches_that_are_planned_into_the_same_bytes_are_the_fault_of_the_plan() -> None:
+    found = failures(tried(TWO_BRANCHES, reference_pass))
+    assert [f.fault for f in found] == [Fault.PLAN.name]
+    assert found[0].right == Form.PLANNED.value
+
+
+def test_a_cast_that_decompositions_lose_is_the_fault_of_export() -> None:
+    module = Stateful((Holder(Place.BUFFER, dtype="int64"), INPUT), (Step("copy_", (0, 1)),), (0,))
+    found = failures(tried(module, reference_pass))
+    assert Fault.EXPORT.name in [f.fault for f in found]
+    assert Fault.PASS.name not in [f.fault for f in found]
+
+
+def test_a_proof_that_a_run_contradicts_is_the_most_serious_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+    right = tried(KEPT, reference_pass).graph_report
+    monkeypatch.setattr(trials, "prove_pass", lambda *args, **kwargs: right)
+    found = failures(tried(LOST, insert_write_back_for_buffers_pass))
+    assert "graph PROVED, and numbers differ" in [f.shape for f in found if f.fault == Fault.PROVER.name]
+
+
+def test_a_refutation_that_no_run_shows_is_a_failure_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    wrong = tried(LOST, insert_write_back_for_buffers_pass).file_report
+    monkeypatch.setattr(trials, "prove_program", lambda *args, **kwargs: wrong)
+    found = failures(tried(KEPT, reference_pass))
+    assert [f.shape for f in found] == ["file REFUTED, and no number differs"]
+
+
+def test_a_runtime_that_dies_is_a_failure_and_not_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    def dies(*args: Any, **kwargs: Any) -> Any:
+        raise RuntimeFailure("the runtime died with SIGABRT while running call 0")
+
+    monkeypatch.setattr(trials, "run_program", dies)
+    (failure,) = failures(tried(KEPT, reference_pass))
+    assert failure.right == Form.RUNTIME.value and "SIGABRT" in failure.shape
+
+
+def test_a_pass_that_raises_is_at_fault() -> None:
+    def raises(program: Any) -> Any:
+        raise RuntimeError("no")
+
+    (failure,) = failures(tried(KEPT, raises))
+    assert failure.fault == Fault.PASS.name and "does not lower" in failure.shape
+
+
+def test_what_the_rewritten_graph_writes_stays_there_for_the_next_call() -> None:
+    first, second, third = (call.state["b0"] for call in tried(KEPT, reference_pass).forms[Form.REWRITTEN])
+    assert not torch.equal(first, second) and not torch.equal(second, third)

@@ -1,0 +1,110 @@
+"""Stateful programs as data: what is drawn is valid, is what it says, and runs alike in every form."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from copyproof.fuzz.campaign.reduction import reduced
+from copyproof.fuzz.compare import differences
+from copyproof.fuzz.execution import run_eager
+from copyproof.fuzz.programs.drawing import stateful_modules
+from copyproof.fuzz.programs.graphs import decoded, graphs
+from copyproof.fuzz.programs.stateful import Holder, Place, Stateful, Step
+from copyproof.fuzz.programs.workbench import Invalid, checked
+from copyproof.verify.exhaustive.build import Builder
+from copyproof.verify.exhaustive.recipe import Recipe
+
+_QUICK = settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck), print_blob=True)
+
+
+def swap() -> Stateful:
+    """Two buffers exchange their contents."""
+    steps = (Step("clone", (0,)), Step("copy_", (0, 1)), Step("copy_", (1, 3)))
+    return Stateful((Holder(Place.BUFFER, counting=True), Holder(Place.BUFFER), Holder(Place.INPUT)), steps, (0, 1))
+
+
+@given(stateful_modules())
+@_QUICK
+def test_a_module_is_valid_and_survives_json(module: Stateful) -> None:
+    assert checked(module) == module
+    assert Stateful.from_json(json.loads(json.dumps(module.as_json()))) == module
+
+
+@given(stateful_modules())
+@_QUICK
+def test_the_text_of_a_module_runs_and_gives_the_same_twice(module: Stateful) -> None:
+    if any(step.name in ("cond", "map", "update_cache") for step in module.steps):
+        return  # these take seconds in eager PyTorch
+    first, second = (run_eager(*module.built(), state=True) for _ in range(2))
+    assert differences(first, second) == []
+    assert all(len(call.outputs) == len(module.outputs) for call in first)
+
+
+@given(graphs())
+@_QUICK
+def test_a_graph_is_a_program_without_dead_steps(recipe: Recipe) -> None:
+    assert recipe.live
+    assert Recipe.from_json(json.loads(json.dumps(recipe.as_json()))) == recipe
+    Builder().program(recipe).validate()
+
+
+def test_zero_bytes_are_the_simplest_graph() -> None:
+    assert decoded(bytes(60)).size <= (0, 1, 0)
+
+
+def test_a_module_goes_on_where_another_one_ends() -> None:
+    begins = []
+
+    @settings(_QUICK, database=None)
+    @given(stateful_modules(started=[swap()]))
+    def draw(module: Stateful) -> None:
+        begins.append(module.steps[:3] == swap().steps)
+
+    draw()
+    assert any(begins) and not all(begins)
+
+
+def test_two_buffers_that_end_with_one_value_are_not_valid() -> None:
+    steps = (Step("copy_", (0, 2)), Step("copy_", (1, 2)))
+    with pytest.raises(Invalid, match="one and the same value"):
+        checked(Stateful((Holder(Place.BUFFER), Holder(Place.BUFFER), Holder(Place.INPUT)), steps, (0,)))
+
+
+def test_a_copy_between_regions_that_overlap_is_not_valid() -> None:
+    steps = (Step("slice", (0,), (0, 3)), Step("slice", (0,), (1, 4)), Step("copy_", (2, 3)))
+    with pytest.raises(Invalid, match="memory location"):
+        checked(Stateful((Holder(Place.BUFFER), Holder(Place.INPUT)), steps, (0,)))
+
+
+@given(stateful_modules(), st.sampled_from(["copy_", "clone", "add", "slice", "flip"]))
+@_QUICK
+def test_reduction_keeps_what_fails_and_takes_the_rest(module: Stateful, culprit: str) -> None:
+    def fails(candidate: Stateful) -> bool:
+        return any(step.name == culprit for step in candidate.steps)
+
+    if fails(module):
+        small = checked(reduced(module, fails, most=2000))
+        assert fails(small)
+        assert small.size <= module.size
+        # A view that the culprit needs, or two, may be left.
+        assert len(small.steps) <= 2, small.lines()
+
+
+def test_reduction_of_a_graph_leaves_one_step() -> None:
+    recipe = decoded(bytes([2, 0, 1, *((7 + 37 * i) % 256 for i in range(60))]))
+    assert len(recipe.steps) > 2
+    name = recipe.steps[-1].name
+    small = reduced(recipe, lambda r: any(step.name == name for step in r.steps), most=2000)
+    assert len(small.steps) == 1 and len(small.targets) == 1
+
+
+def test_values_are_exact_in_single_precision() -> None:
+    for call in swap().built()[1]:
+        for value in call:
+            assert torch.equal(value.double().float(), value)
+            assert torch.equal(value.round(), value)
