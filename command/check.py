@@ -11,7 +11,6 @@ import click
 
 from copyproof.command import options
 from copyproof.command.outcome import code_of, failing
-from copyproof.spec.pipeline import REFERENCE_PASS
 from copyproof.spec.rule import GROUPS, REFERENCE
 
 _KINDS = ("pure", "pure-of-two", "view", "turned", "lowered-view", "clone", "several", "in-place")
@@ -36,14 +35,7 @@ def _kinds(context: click.Context, option: click.Parameter, value: str) -> tuple
 
 
 @click.command("enumerate")
-@click.option(
-    "--pass",
-    "pass_name",
-    metavar="PKG.MOD:FN",
-    default=REFERENCE_PASS,
-    show_default=True,
-    help="The write-back pass; or `shipped`.",
-)
+@options.the_pass
 @options.bounds
 @click.option(
     "--kinds", callback=_kinds, default="", metavar="KIND,...", help=f"Only steps of these kinds: {', '.join(_KINDS)}."

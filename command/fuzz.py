@@ -11,7 +11,6 @@ import click
 
 from copyproof.command import options
 from copyproof.command.outcome import failing
-from copyproof.spec.pipeline import REFERENCE_PASS
 
 if TYPE_CHECKING:
     from copyproof.fuzz.campaign.executors import Executors
@@ -44,14 +43,7 @@ def _levels(context: click.Context, option: click.Parameter, value: str) -> tupl
     metavar="DIR",
     help="The campaign's folder: its record, its corpus and its failures. The same command goes on where it stopped.",
 )
-@click.option(
-    "--pass",
-    "pass_name",
-    metavar="PKG.MOD:FN",
-    default=REFERENCE_PASS,
-    show_default=True,
-    help="The write-back pass; or `shipped`.",
-)
+@options.the_pass
 @click.option(
     "--pipeline",
     "pipelines",

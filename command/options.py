@@ -10,6 +10,8 @@ from typing import Any, TypeVar
 
 import click
 
+from copyproof.spec.pipeline import REFERENCE_PASS
+
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 workers = click.option(
@@ -18,6 +20,14 @@ workers = click.option(
     default=os.cpu_count() or 1,
     show_default="all cores",
     help="So many processes.",
+)
+the_pass = click.option(
+    "--pass",
+    "pass_name",
+    metavar="PKG.MOD:FN",
+    default=REFERENCE_PASS,
+    show_default=True,
+    help="The write-back pass; or `shipped`.",
 )
 progress = click.option("--progress/--no-progress", default=None, help="Show progress.  [default: on a terminal]")
 

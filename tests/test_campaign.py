@@ -96,7 +96,9 @@ def test_a_module_that_loses_a_write_gets_a_script_that_needs_no_copyproof(tmp_p
     path = tmp_path / "repro.py"
     path.write_text(found.script)
     shown = subprocess.run([sys.executable, path], capture_output=True, text=True, cwd=tmp_path)
-    assert shown.returncode == 1 and "expected [1.0, 2.0, 3.0, 4.0]" in shown.stdout, shown.stderr
+    assert shown.returncode == 1 and "expected [2.0, 4.0, 6.0, 8.0], got [0.0, 0.0, 0.0, 0.0]" in shown.stdout, (
+        shown.stderr
+    )
 
 
 def test_a_campaign_that_is_done_does_nothing_again(tmp_path: Path) -> None:

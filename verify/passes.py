@@ -55,6 +55,17 @@ def named(option: str, name: str) -> Any:
     return found
 
 
+def folder_of(module: str) -> Path:
+    """The folder that must be on the path for a module to be found."""
+    top = importlib.import_module(module.split(".")[0])
+    file = getattr(top, "__file__", None)
+    if file is None:
+        paths = list(getattr(top, "__path__", ["."]))
+        return Path(paths[0]).resolve().parent
+    path = Path(file).resolve()
+    return path.parent.parent if path.name == "__init__.py" else path.parent
+
+
 def rule_of(write_back_pass: Any) -> Rule | None:
     """The rule that a pass says it follows, by its attribute `rule`; None where it says none."""
     rule = getattr(write_back_pass, "rule", None)

@@ -10,7 +10,7 @@ from copyproof.fuzz.campaign.failure import Failure, Fault
 from copyproof.fuzz.campaign.graph_trial import GraphTrials
 from copyproof.fuzz.campaign.reduction import reduced
 from copyproof.fuzz.campaign.script import probed, script_of, shown
-from copyproof.fuzz.campaign.unit import _ALONE, MODULES
+from copyproof.fuzz.campaign.unit import ALONE, MODULES
 from copyproof.fuzz.programs.stateful import Stateful
 from copyproof.verify.exhaustive.recipe import Recipe
 from copyproof.verify.passes import named_pass
@@ -48,7 +48,7 @@ def minimise(
         pass_name, pipeline: as of `unit.Unit`.
         small: it is small already; only its script is made.
     """
-    with _ALONE, warnings.catch_warnings():
+    with ALONE, warnings.catch_warnings():
         warnings.simplefilter("ignore")
         made = _module if level == MODULES else _graph
         return made(signature, program, failure, pass_name, pipeline, small)

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import importlib
-import subprocess
-import sys
-import tempfile
 from dataclasses import replace
-from pathlib import Path
 from string import Template
 
 from copyproof.fuzz.campaign.failure import Failure, Fault
 from copyproof.fuzz.campaign.pipelines import PIPELINES
 from copyproof.fuzz.programs.stateful import Place, Stateful, Step
 from copyproof.spec.pipeline import SHIPPED
+from copyproof.verify.exhaustive.script import run_script
+from copyproof.verify.passes import folder_of
 
 _SECONDS = 180.0
 
@@ -32,13 +29,13 @@ def script_of(module: Stateful, failure: Failure, pass_name: str, pipeline: str)
     if pipeline not in PIPELINES:
         name, _, path = pipeline.partition(":")
         imports.append(f"import {name}  # noqa: E402")
-        folders.append(_folder_of(name))
+        folders.append(str(folder_of(name)))
         config = f"{name}.{path}() if callable({name}.{path}) else {name}.{path}"
     write_back = ""
     if pass_name not in ("shipped", SHIPPED):
         name, _, path = pass_name.partition(":")
         imports.append(f"import {name}  # noqa: E402")
-        folders.append(_folder_of(name))
+        folders.append(str(folder_of(name)))
         write_back = f"{name}.{path}"
     if any(step.name == "update_cache" for step in module.steps):
         imports.append("from executorch.extension.llm.custom_ops import custom_ops  # noqa: E402, F401")
@@ -84,24 +81,12 @@ def shown(text: str, numbers: bool) -> str:
         text: the script.
         numbers: whether the failure is that numbers differ, and not that something raises or does not answer.
     """
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder, "repro.py")
-        path.write_text(text)
-        try:
-            run = subprocess.run([sys.executable, path], capture_output=True, text=True, timeout=_SECONDS)
-        except subprocess.TimeoutExpired:
-            return ""
+    run = run_script(text, _SECONDS)
+    if run is None or run.returncode != 1:
+        return ""
     begins = ("call ",) if numbers else ("the runtime", "to_executorch")
     printed = [line for line in run.stdout.splitlines() if line.startswith(begins)]
-    return "\n".join(printed) if run.returncode == 1 else ""
-
-
-def _folder_of(name: str) -> str:
-    """The folder that must be on the path for a module to be found."""
-    top = importlib.import_module(name.split(".")[0])
-    file = getattr(top, "__file__", None) or f"{next(iter(getattr(top, '__path__', ['.'])))}/__init__.py"
-    path = Path(file).resolve()
-    return str(path.parent.parent if path.name == "__init__.py" else path.parent)
+    return "\n".join(printed)
 
 
 _SHIPPED_PASS = """    return nullcontext()"""

@@ -23,7 +23,7 @@ from copyproof.verify.exhaustive.recipe import Recipe
 from copyproof.verify.passes import named_pass
 
 MODULES, GRAPHS = "modules", "graphs"
-_ALONE = threading.Lock()
+ALONE = threading.Lock()
 """One unit at a time in a process: the pass's place in the pipeline is a global of executorch."""
 
 
@@ -111,7 +111,7 @@ class Outcome:
 
 def run_unit(unit: Unit) -> Outcome:
     """Does a unit's work."""
-    with _ALONE, warnings.catch_warnings():
+    with ALONE, warnings.catch_warnings():
         warnings.simplefilter("ignore")
         started = time.perf_counter()
         outcome = Outcome(unit)

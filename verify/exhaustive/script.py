@@ -8,7 +8,6 @@ is one. The right numbers are those of the functional meaning.
 
 from __future__ import annotations
 
-import importlib
 import subprocess
 import sys
 import tempfile
@@ -21,6 +20,7 @@ from copyproof.spec.pipeline import SHIPPED
 from copyproof.spec.program import Role
 from copyproof.verify.exhaustive.build import SHAPE, call_of, weights_of
 from copyproof.verify.exhaustive.recipe import Act, Kind, Recipe
+from copyproof.verify.passes import folder_of
 
 _LOWERS = frozenset({Kind.PURE, Kind.PURE_OF_TWO, Kind.LOWERED, Kind.CLONE, Kind.SEVERAL})
 
@@ -78,7 +78,7 @@ def script_of(recipe: Recipe, pass_name: str, fault: str, where: Where, expressi
         pass_name=pass_name,
         program="\n".join(f"    {line}" for line in recipe.as_lines()),
         where_said=where.value,
-        folder=str(_folder_of(module)),
+        folder=str(folder_of(module)),
         module=module,
         function=function.split(".")[0],
         the_pass=expression or function,
@@ -106,17 +106,6 @@ def _line(name: str, step: Act, place: int, operands: list[str]) -> str:
     arguments += "".join(f", {key}={value}" for key, value in weights_of(step, place).items())
     item = ", item=0" if step.kind is Kind.SEVERAL else ""
     return f"{name} = call({name!r}, aten.{packet}.{overload}, {arguments}{item})"
-
-
-def _folder_of(module: str) -> Path:
-    """The folder that must be on the path for a module to be found."""
-    top = importlib.import_module(module.split(".")[0])
-    file = getattr(top, "__file__", None)
-    if file is None:
-        paths = list(getattr(top, "__path__", ["."]))
-        return Path(paths[0]).resolve().parent
-    path = Path(file).resolve()
-    return path.parent.parent if path.name == "__init__.py" else path.parent
 
 
 _SCRIPT = Template("""\"\"\"$fault
@@ -364,13 +353,23 @@ def seen(
     """
     for where in _places(recipe):
         text = script_of(recipe, pass_name, fault, where, expression, setup)
-        with tempfile.TemporaryDirectory() as folder:
-            path = Path(folder, "repro.py")
-            path.write_text(text)
-            try:
-                run = subprocess.run([sys.executable, path], capture_output=True, text=True, timeout=timeout)
-            except subprocess.TimeoutExpired:
-                continue
-        if run.returncode == 1 and ("expected" in run.stdout or "cannot run" in run.stderr):
+        run = run_script(text, timeout)
+        if run is not None and run.returncode == 1 and ("expected" in run.stdout or "cannot run" in run.stderr):
             return Seen(text, where, (run.stdout + run.stderr).strip())
     return None
+
+
+def run_script(text: str, timeout: float) -> subprocess.CompletedProcess[str] | None:
+    """What a script prints and how it ends, in a folder of its own; None where it does not end in time.
+
+    Args:
+        text: the script.
+        timeout: seconds.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "repro.py")
+        path.write_text(text)
+        try:
+            return subprocess.run([sys.executable, path], capture_output=True, text=True, timeout=timeout)
+        except subprocess.TimeoutExpired:
+            return None
