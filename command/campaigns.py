@@ -15,6 +15,7 @@ from rich.live import Live
 from rich.markup import escape
 from rich.table import Table
 
+from copyproof.fuzz.campaign.agreement import Runs
 from copyproof.fuzz.campaign.campaign import new_findings
 from copyproof.fuzz.campaign.failure import Fault
 from copyproof.fuzz.campaign.record import Finding, Record
@@ -62,7 +63,7 @@ def _show_work(console: Console, record: Record) -> None:
         rate = f"{total['programs'] / whole:.1f}"
         table.add_row(level, pipeline or "-", f"{total['programs']:,}", rejected, rate, where)
     console.print(table)
-    agreement = Table("verdict", "runs alike", "runs differ", "not run")
+    agreement = Table("verdict", *(f"runs {runs.value}" for runs in Runs))
     counts: dict[str, dict[str, int]] = {}
     for total in record.totals().values():
         for key, count in total["told"].get("agreement", {}).items():
@@ -70,7 +71,7 @@ def _show_work(console: Console, record: Record) -> None:
             row = counts.setdefault(f"{what} {verdict}", {})
             row[runs] = row.get(runs, 0) + count
     for verdict, row in sorted(counts.items()):
-        agreement.add_row(verdict, *(f"{row.get(runs, 0):,}" for runs in ("alike", "differ", "not run")))
+        agreement.add_row(verdict, *(f"{row.get(runs, 0):,}" for runs in [r.value for r in Runs]))
     console.print(agreement)
 
 

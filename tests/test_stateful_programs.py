@@ -9,6 +9,7 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from copyproof.fuzz.campaign.hazards import Branches, hazards_of_graph, hazards_of_module
 from copyproof.fuzz.campaign.reduction import reduced
 from copyproof.fuzz.compare import differences
 from copyproof.fuzz.execution import run_eager
@@ -16,8 +17,10 @@ from copyproof.fuzz.programs.drawing import stateful_modules
 from copyproof.fuzz.programs.graphs import decoded, graphs
 from copyproof.fuzz.programs.stateful import Holder, Place, Stateful, Step
 from copyproof.fuzz.programs.workbench import Invalid, checked
+from copyproof.impl import reference_pass
+from copyproof.spec.program import Role
 from copyproof.verify.exhaustive.build import Builder
-from copyproof.verify.exhaustive.recipe import Recipe
+from copyproof.verify.exhaustive.recipe import Act, Recipe
 
 _QUICK = settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck), print_blob=True)
 
@@ -108,3 +111,53 @@ def test_values_are_exact_in_single_precision() -> None:
         for value in call:
             assert torch.equal(value.double().float(), value)
             assert torch.equal(value.round(), value)
+
+
+def test_hazards_of_a_module_name_what_its_steps_do() -> None:
+    steps = (Step("slice", (0,), (0, 2)), Step("fill_", (2,), (1,)), Step("copy_", (0, 1)))
+    found = hazards_of_module(Stateful((Holder(Place.BUFFER), Holder(Place.INPUT)), steps, (0, 0)))
+    assert found >= {
+        "write through a view",
+        "one holder copied whole into another",
+        "copies between buffer and user input",
+        "one value returned twice",
+        "a holder returned",
+    }
+    assert "sizes that vary" not in found and "cond" not in found
+
+
+@pytest.mark.parametrize(
+    ("steps", "sources", "outputs", "hazard"),
+    [
+        ((), (1, 0), (), "a cycle of sources"),
+        ((), (0, 2), (), "a source that is its own target"),
+        ((), (2, 0), (), "a source that is another target"),
+        ((), (2, 1), (0,), "old contents returned"),
+        ((("pure", 2),), (3, 1), (3,), "a new value returned"),
+        ((("pure", 2), ("pure", 0)), (3, 1), (4,), "a late read of old contents"),
+        (
+            (("lowered-view", 0), ("pure", 2), ("pure", 3)),
+            (4, 1),
+            (5,),
+            "a late read of old contents, through a lowered view",
+        ),
+    ],
+)
+def test_hazards_of_a_graph_name_what_a_placement_must_heed(
+    steps: tuple[tuple[str, int], ...], sources: tuple[int, ...], outputs: tuple[int, ...], hazard: str
+) -> None:
+    acts = tuple(Act(name, (operand,)) for name, operand in steps)
+    found, furthest = hazards_of_graph(Builder().program(Recipe((Role.BUFFER,) * 2, acts, sources, outputs)))
+    assert hazard in found
+    assert (furthest > 0) == ("late read" in hazard)
+
+
+def test_branches_of_a_pass_are_those_of_its_own_package() -> None:
+    branches = Branches(reference_pass)
+    with branches.watched():
+        reference_pass(Builder().program(Recipe((Role.BUFFER,), (), (1,), ())))
+    few = set(branches.taken)
+    assert few and all(place.split(":")[0] in {"reference", "placement", "aliasing", "insertion"} for place in few)
+    with branches.watched():
+        reference_pass(Builder().program(Recipe((Role.BUFFER,) * 2, (), (1, 0), (0,))))
+    assert few < branches.taken

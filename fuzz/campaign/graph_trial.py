@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch.export import ExportedProgram
 
+from copyproof.fuzz.campaign.agreement import Runs, disagree, runs_beside
 from copyproof.fuzz.campaign.failure import Failure, Fault, Form, without_names
 from copyproof.fuzz.compare import differences
 from copyproof.fuzz.forms import run_functional, run_rewritten
@@ -29,10 +30,10 @@ _SHOWN = 4
 
 @dataclass
 class GraphTrial:
-    """What one graph gave: the verdict, whether the runs agreed, what is wrong, and where the time went."""
+    """What one graph gave: the verdict, what the runs showed beside it, and what is wrong."""
 
     verdict: Verdict
-    alike: bool | None
+    runs: Runs
     failures: list[Failure] = field(default_factory=list)
 
 
@@ -72,7 +73,7 @@ class GraphTrials:
             result = run_pass(self.write_back_pass, program)
             graph_module, signature = as_pair(result)
         except (BadInput, TypeError) as error:
-            return GraphTrial(Verdict.REFUTED, None, [_raised(str(error))])
+            return GraphTrial(Verdict.REFUTED, Runs.NOT_RUN, [_raised(str(error))])
         lap("the pass")
         carried = result if isinstance(result, ExportedProgram) else program
         try:
@@ -81,27 +82,28 @@ class GraphTrials:
                 opened.append(Open(Obligation.FRAME, Odd.CONTENTS))
                 self.computed.clear()
         except Exception as error:  # the result is so odd that it is no program
-            return GraphTrial(Verdict.REFUTED, None, [_raised(first_line(error))])
+            return GraphTrial(Verdict.REFUTED, Runs.NOT_RUN, [_raised(first_line(error))])
         lap("proof")
         try:
             found = differences(expected, run_rewritten(original, graph_module, signature, calls, start))
         except Exception as error:  # what cannot run
             found = [f"the rewritten graph cannot run: {first_line(error)[:200]}"]
         lap("running the rewritten graph")
-        verdict = self._decided(recipe, opened)
+        verdict, runs = self._decided(recipe, opened, not found)
         lap("proof of what congruence leaves open")
-        return GraphTrial(verdict, not found, self._failures(verdict, opened, found))
+        return GraphTrial(verdict, runs, self._failures(verdict, runs, opened, found))
 
-    def _decided(self, recipe: Recipe, opened: list[Open]) -> Verdict:
+    def _decided(self, recipe: Recipe, opened: list[Open], alike: bool) -> tuple[Verdict, Runs]:
         if not opened:
-            return Verdict.PROVED
+            return Verdict.PROVED, Runs.ALIKE if alike else Runs.DIFFER
         # A builder of its own: what this one keeps may have been changed by the pass.
-        return prove_pass(Builder().program(recipe), self.write_back_pass).verdict
+        report = prove_pass(Builder().program(recipe), self.write_back_pass)
+        return report.verdict, runs_beside(report, alike)
 
-    def _failures(self, verdict: Verdict, opened: list[Open], found: list[str]) -> list[Failure]:
+    def _failures(self, verdict: Verdict, runs: Runs, opened: list[Open], found: list[str]) -> list[Failure]:
         forms = (Form.FUNCTIONAL.value, Form.REWRITTEN.value)
-        if verdict is Verdict.PROVED and found:
-            shape = "graph PROVED, and numbers differ"
+        if disagree(verdict, runs):
+            shape = f"graph {verdict.value}, and {'numbers differ' if found else 'no number differs'}"
             return [Failure(Form.PROVER.value, forms[1], Fault.PROVER.name, "", shape, "", tuple(found[:_SHOWN]))]
         if verdict is not Verdict.REFUTED:
             return []

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
+from copyproof.fuzz.campaign.agreement import Runs, disagree, runs_beside
 from copyproof.fuzz.campaign.failure import Failure, Fault, Form, without_names
 from copyproof.fuzz.campaign.trial import Trial
 from copyproof.fuzz.compare import differences
@@ -121,25 +122,31 @@ def _role(name: str) -> str:
 
 def _disagreements(trial: Trial) -> Iterator[Failure]:
     """Where the prover says one thing and the runs another: the most serious failures of all."""
-    judged = {Form.REWRITTEN: ("graph", trial.graph_report), Form.RUNTIME: ("file", trial.file_report)}
-    for form, (what, report) in judged.items():
-        if report is None or Form.FUNCTIONAL not in trial.forms or form not in trial.forms:
+    for form, (what, report, runs) in judged(trial).items():
+        if not disagree(report.verdict, runs):
             continue
-        lines = differences(trial.forms[Form.FUNCTIONAL], trial.forms[form])
-        shape = ""
-        if report.verdict is Verdict.PROVED and lines:
-            shape = f"{what} PROVED, and numbers differ"
-        elif report.verdict is Verdict.REFUTED and not lines and not _explained(report) and trial.elsewhere is False:
+        shape, lines = (
+            f"{what} PROVED, and numbers differ",
+            differences(trial.forms[Form.FUNCTIONAL], trial.forms[form]),
+        )
+        if report.verdict is Verdict.REFUTED:
             shape = f"{what} REFUTED, and no number differs"
             refuted = [f for f in report.findings if f.verdict is Verdict.REFUTED]
             lines = [f"{f.obligation.name}: {reason}" for f in refuted for reason in f.reasons]
-        if shape:
-            shown = tuple(lines[:_SHOWN])
-            yield Failure(Form.PROVER.value, form.value, Fault.PROVER.name, "", shape, trial.pipeline, shown)
+        shown = tuple(lines[:_SHOWN])
+        yield Failure(Form.PROVER.value, form.value, Fault.PROVER.name, "", shape, trial.pipeline, shown)
 
 
-def _explained(report: Report) -> bool:
-    """Whether a refutation showed its own numbers, or needs none (what is counted, or is about the file's start)."""
-    refuted = [f for f in report.findings if f.verdict is Verdict.REFUTED and f.obligation.safety]
-    shown = any("should" in line or "cannot run" in line for line in report.witness)
-    return shown or all(f.structural for f in refuted)
+def judged(trial: Trial) -> dict[Form, tuple[str, Report, Runs]]:
+    """What the prover says of the rewritten graph and of the file, and what the runs show beside it."""
+    found = {}
+    if trial.graph_report is not None:
+        runs = runs_beside(trial.graph_report, trial.alike(Form.REWRITTEN))
+        found[Form.REWRITTEN] = ("graph", trial.graph_report, runs)
+    if trial.file_report is not None:
+        alike = trial.alike(Form.RUNTIME)
+        if alike and trial.file_report.verdict is Verdict.REFUTED:
+            # A refuted file may be wrong from states that no call reaches.
+            alike = None if trial.elsewhere is None else not trial.elsewhere
+        found[Form.RUNTIME] = ("file", trial.file_report, runs_beside(trial.file_report, alike))
+    return found

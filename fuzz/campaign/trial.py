@@ -73,19 +73,8 @@ class Trial:
     stage: Fault | None = None
     seconds: dict[str, float] = field(default_factory=dict)
 
-    @property
-    def alike_in_graph(self) -> bool | None:
-        """Whether the rewritten graph gave what the functional one did; None where one did not run."""
-        return self._alike(Form.REWRITTEN)
-
-    @property
-    def alike_in_file(self) -> bool | None:
-        """Whether the file gave what the functional graph did, from any state that was tried; None where it did not
-        run."""
-        alike = self._alike(Form.RUNTIME)
-        return False if alike and (self.elsewhere or self._alike(Form.PLANNED) is False) else alike
-
-    def _alike(self, form: Form) -> bool | None:
+    def alike(self, form: Form) -> bool | None:
+        """Whether a form gave what the functional graph did; None where one of them did not run."""
         if Form.FUNCTIONAL not in self.forms or form not in self.forms:
             return None
         return not differences(self.forms[Form.FUNCTIONAL], self.forms[form])

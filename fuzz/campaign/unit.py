@@ -14,11 +14,13 @@ from typing import Any
 from hypothesis import HealthCheck, Phase, given, seed, settings, target
 from hypothesis import strategies as st
 
+from copyproof.fuzz.campaign.agreement import Runs
 from copyproof.fuzz.campaign.failure import Failure, without_names
 from copyproof.fuzz.campaign.graph_trial import GraphTrials
 from copyproof.fuzz.campaign.hazards import Branches, hazards_of_graph, hazards_of_module
 from copyproof.fuzz.programs.graphs import graphs
 from copyproof.fuzz.programs.stateful import Stateful
+from copyproof.spec.obligations import Verdict
 from copyproof.verify.exhaustive.recipe import Recipe
 from copyproof.verify.passes import named_pass
 
@@ -102,10 +104,9 @@ class Outcome:
         if len(spelled) < len(known.program):
             known.program, known.failure = spelled, failure
 
-    def agreed(self, what: str, verdict: str, alike: bool | None) -> None:
+    def agreed(self, what: str, verdict: Verdict, runs: Runs) -> None:
         """Counts a verdict beside what the runs showed."""
-        runs = {True: "alike", False: "differ", None: "not run"}[alike]
-        key = f"{what} {verdict} {runs}"
+        key = f"{what} {verdict.value} {runs.value}"
         self.agreement[key] = self.agreement.get(key, 0) + 1
 
 
@@ -121,7 +122,7 @@ def run_unit(unit: Unit) -> Outcome:
 
 
 def _modules(unit: Unit, outcome: Outcome) -> None:
-    from copyproof.fuzz.campaign.judging import failures_of
+    from copyproof.fuzz.campaign.judging import failures_of, judged
     from copyproof.fuzz.campaign.trial import quiet, tried
     from copyproof.fuzz.programs.drawing import stateful_modules
     from copyproof.fuzz.tables import kept_tables
@@ -157,10 +158,8 @@ def _modules(unit: Unit, outcome: Outcome) -> None:
         for form, why in trial.skipped.items():
             reason = f"{form.value}: {without_names(why)}"
             outcome.skipped[reason] = outcome.skipped.get(reason, 0) + 1
-        if trial.graph_report is not None:
-            outcome.agreed("graph", trial.graph_report.verdict.value, trial.alike_in_graph)
-        if trial.file_report is not None:
-            outcome.agreed("file", trial.file_report.verdict.value, trial.alike_in_file)
+        for what, report, runs in judged(trial).values():
+            outcome.agreed(what, report.verdict, runs)
         for failure in failures_of(trial):
             outcome.saw(failure, module)
 
@@ -182,7 +181,7 @@ def _graphs(unit: Unit, outcome: Outcome) -> None:
                 trial = trials.tried(recipe)
         else:
             trial = trials.tried(recipe)
-        outcome.agreed("graph", trial.verdict.value, trial.alike)
+        outcome.agreed("graph", trial.verdict, trial.runs)
         for failure in trial.failures:
             outcome.saw(failure, recipe)
         if outcome.programs % _COLLECTED == 0:

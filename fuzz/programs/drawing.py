@@ -76,23 +76,32 @@ def _draw_step(draw: st.DrawFn, bench: Workbench) -> None:
     kind = draw(st.integers(0, 19))
     if kind == 19:
         draw(st.sampled_from([_swap, _swap, _branches]))(draw, bench)
+    elif kind == 17:
+        _late_view(draw, bench)
+    elif kind == 16:
+        _write_through_a_view(draw, bench)
     elif kind == 18:
         _shift(draw, bench)
     else:
         _draw_one(draw, bench, OPERATIONS[draw(st.sampled_from(_NAMES))])
 
 
-def _draw_one(draw: st.DrawFn, bench: Workbench, operation: Operation) -> None:
-    """Adds a step, if there is anything that the operation takes."""
+def _draw_one(draw: st.DrawFn, bench: Workbench, operation: Operation, first: int | None = None) -> None:
+    """Adds a step, if there is anything that the operation takes; on `first`, if one is given."""
     operands: list[int] = []
     for _ in operation.takes:
         candidates = bench.candidates(operation, operands)
+        if first is not None and not operands:
+            candidates = [value for value in candidates if value == first]
         if not candidates:
             return
         if operation.effect is Effect.WRITE and not operands:
             # State is what it is about: temporaries are written less often.
             held = [c for c in candidates if c < len(bench.holders)]
             candidates = held + candidates
+        if operation.effect is Effect.WRITE and len(operands) == 1:
+            # What is copied into itself comes last.
+            candidates.sort(key=lambda value: value == operands[0])
         operands.append(draw(st.sampled_from(candidates)))
     attributes = draw(st.sampled_from(list(bench.attributes(operation, operands))))
     try:
@@ -123,6 +132,25 @@ def _branches(draw: st.DrawFn, bench: Workbench) -> None:
     """Two results of branches that are alive together."""
     for _ in range(2):
         _draw_one(draw, bench, OPERATIONS["cond"])
+
+
+def _late_view(draw: st.DrawFn, bench: Workbench) -> None:
+    """A buffer is read through a view after what it takes next is there."""
+    _draw_one(draw, bench, OPERATIONS["view"])
+    view = len(bench.values) - 1
+    if bench.steps and bench.steps[-1].name == "view":
+        for name in draw(st.lists(st.sampled_from(["flip", "negate", "view", "clone"]), min_size=1, max_size=2)):
+            _draw_one(draw, bench, OPERATIONS[name], first=view)
+        _draw_one(draw, bench, OPERATIONS["copy_"], first=bench.steps[view - len(bench.holders)].operands[0])
+
+
+def _write_through_a_view(draw: st.DrawFn, bench: Workbench) -> None:
+    """A write into a view of a buffer or input."""
+    name = draw(st.sampled_from(["slice", "select", "view", "every_other", "columns", "transpose"]))
+    _draw_one(draw, bench, OPERATIONS[name])
+    if bench.steps and bench.steps[-1].name == name:
+        write = draw(st.sampled_from(["copy_", "add_", "times_", "fill_"]))
+        _draw_one(draw, bench, OPERATIONS[write], first=len(bench.values) - 1)
 
 
 def _shift(draw: st.DrawFn, bench: Workbench) -> None:
