@@ -37,7 +37,7 @@ def run_planned(
         calls: the arguments of each call.
         carried: parts of the names of the buffers that the file starts with their contents; the other mutable ones
             start at zero, as in a `.pte`.
-        start: what some buffers start with instead, by placeholder.
+        start: what some buffers and parameters hold instead, by placeholder; constant ones too.
 
     Raises:
         NotPlanned: sizes are not fixed, or there is a loop or a delegate.
@@ -60,6 +60,8 @@ def run_planned(
                 elif any(part in node.name for part in carried):
                     place.copy_(value)
                 value = place
+            elif node.name in start:
+                value = start[node.name].clone()
             state[node.name] = value
             if spec.kind in (InputKind.BUFFER, InputKind.PARAMETER):
                 buffers[str(spec.target)] = value

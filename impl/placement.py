@@ -137,7 +137,8 @@ class Placement:
             source = self.outputs[index]
             place = self.aliases.place(source)
             if place.storages == frozenset({(target, 0)}) and place.certain and place.whole:
-                if place.relation is Relation.LOWERED_VIEW_READ:
+                # The planner keeps a user input's memory to the end where its own placeholder is returned, only.
+                if place.relation is Relation.LOWERED_VIEW_READ or index not in self.buffers:
                     self.outputs[index] = target
                 continue
             if not place.certain:

@@ -90,6 +90,14 @@ def test_two_branches_that_are_planned_into_the_same_bytes_are_the_fault_of_the_
     assert found[0].right == Form.PLANNED.value
 
 
+def test_a_user_input_that_is_written_in_place_keeps_its_memory_to_the_end() -> None:
+    """Reinplacing writes it with `index_put_`; the planner gave its bytes away after the last reader."""
+    holders = (Holder(Place.INPUT, (2, 2)), Holder(Place.POSITION, (1,), "int64"), Holder(Place.INPUT, (1, 2)))
+    module = Stateful(holders, (Step("row_", (0, 1, 2)), Step("times_", (2,), (2,))), ())
+    assert failures(tried(module, reference_pass, "reinplace")) == []
+    assert failures(tried(module, insert_write_back_for_buffers_pass, "reinplace")) != []
+
+
 def test_a_cast_that_decompositions_lose_is_the_fault_of_export() -> None:
     module = Stateful((Holder(Place.BUFFER, dtype="int64"), INPUT), (Step("copy_", (0, 1)),), (0,))
     found = failures(tried(module, reference_pass))

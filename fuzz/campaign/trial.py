@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from executorch.exir import to_edge
 from torch.export import Dim, ExportedProgram, ExportGraphSignature, export
-from torch.export.graph_signature import InputKind, OutputKind
+from torch.export.graph_signature import InputKind
 from torch.fx import GraphModule
 from torch.utils import _pytree as pytree
 
@@ -226,11 +226,12 @@ def _from_zero(
 
 
 def _from_other_states(meant: ExportedProgram, lowered: Any, calls: Sequence[tuple[Any, ...]]) -> bool | None:
-    """Whether a lowered program gives other numbers than it means from other contents of its buffers and inputs: a
-    proof of a file is about every state that a call may start from. None where it cannot run so."""
+    """Whether a lowered program gives other numbers than it means from other contents of its buffers, inputs and
+    constant buffers: a proof of a file is about every state that a call may start from, and takes constants that the
+    pipeline did not compute with for any values. None where it cannot run so."""
     program = lowered.exported_program()
-    buffers = [s for s in program.graph_signature.input_specs if s.kind is InputKind.BUFFER]
-    mutable = {s.target for s in meant.graph_signature.output_specs if s.kind is OutputKind.BUFFER_MUTATION}
+    kinds = (InputKind.BUFFER, InputKind.PARAMETER)
+    buffers = [s for s in program.graph_signature.input_specs if s.kind in kinds and s.target in meant.state_dict]
     generator = torch.Generator().manual_seed(0)
 
     def other(value: Any) -> Any:
@@ -240,7 +241,7 @@ def _from_other_states(meant: ExportedProgram, lowered: Any, calls: Sequence[tup
 
     for _ in range(_STATES):
         given = [pytree.tree_map(other, arguments) for arguments in calls]
-        start = {s.arg.name: other(meant.state_dict[s.target]) for s in buffers if s.target in mutable}
+        start = {s.arg.name: other(meant.state_dict[s.target]) for s in buffers}
         try:
             if differences(run_functional(meant, given, start), run_planned(program, given, start=start)):
                 return True
