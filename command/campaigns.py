@@ -104,7 +104,7 @@ def _as_json(record: Record, folder: Path) -> dict[str, Any]:
     return {
         **record.about,
         "work": [
-            {"level": level, "pipeline": pipeline, **{k: v for k, v in total.items() if k != "told"}, **total["told"]}
+            {"level": level, "pipeline": pipeline, **total}
             for (level, pipeline), total in record.totals().items()
         ],
         "findings": [
