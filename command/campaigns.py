@@ -104,8 +104,7 @@ def _as_json(record: Record, folder: Path) -> dict[str, Any]:
     return {
         **record.about,
         "work": [
-            {"level": level, "pipeline": pipeline, **total}
-            for (level, pipeline), total in record.totals().items()
+            {"level": level, "pipeline": pipeline, **total} for (level, pipeline), total in record.totals().items()
         ],
         "findings": [
             {
