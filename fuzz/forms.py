@@ -44,7 +44,7 @@ def run_functional(
             returned = Interpreter(program.graph_module).run(*_in_order(program.graph_signature, {**memory, **given}))
         outputs = []
         # Copied before anything is assigned, since a new value may be an old one's own tensor.
-        for target, value in list(zip(mutations, detached(returned), strict=True)):
+        for target, value in zip(mutations, detached(returned), strict=True):
             if target is None:
                 outputs.append(value)
             else:

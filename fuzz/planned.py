@@ -12,12 +12,13 @@ from executorch.exir import memory
 from executorch.exir.tensor import TensorSpec
 from torch import Tensor
 from torch.export import ExportedProgram
-from torch.export.graph_signature import InputKind
+from torch.export.graph_signature import InputKind, OutputKind
 from torch.fx import GraphModule, Interpreter, Node
 from torch.utils import _pytree as pytree
 
 from copyproof.fuzz.execution import Arguments, Call, detached
 from copyproof.fuzz.forms import starting_memory
+from copyproof.spec.signature import MUTATIONS
 
 
 class NotPlanned(Exception):
@@ -65,8 +66,9 @@ def run_planned(
             state[node.name] = value
             if spec.kind in (InputKind.BUFFER, InputKind.PARAMETER):
                 buffers[str(spec.target)] = value
-    mutated = [s for s in program.graph_signature.output_specs if s.kind.name == "USER_INPUT_MUTATION"]
-    skipped = [s for s in program.graph_signature.output_specs if s.kind.name.endswith("_MUTATION")]
+    output_specs = program.graph_signature.output_specs
+    mutated = [s for s in output_specs if s.kind is OutputKind.USER_INPUT_MUTATION]
+    user_outputs = sum(s.kind not in MUTATIONS for s in output_specs)
     results = []
     for arguments in calls:
         given = iter(detached(pytree.tree_leaves(arguments)))
@@ -83,7 +85,7 @@ def run_planned(
         with torch.no_grad():
             returned = detached(_Run(program.graph_module, arenas).run(*inputs))
         # Mutated buffers do not come back; the new values of mutated user inputs come first.
-        leading = len(returned) - (len(program.graph_signature.output_specs) - len(skipped))
+        leading = len(returned) - user_outputs
         after = dict(zip(names, detached(pytree.tree_leaves(arguments)), strict=True))
         for spec, value in zip(mutated, returned[leading - len(mutated) :], strict=False):
             after[str(spec.target)] = value

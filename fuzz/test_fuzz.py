@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 
 from copyproof.fuzz.campaign.known import OWN, known_in, name_of
+from copyproof.fuzz.campaign.levels import GRAPHS, MODULES
 from copyproof.fuzz.campaign.minimise import minimise
 from copyproof.fuzz.campaign.record import Finding
-from copyproof.fuzz.campaign.unit import GRAPHS, MODULES, Unit, run_unit
+from copyproof.fuzz.campaign.unit import Unit, run_unit
 from copyproof.fuzz.campaign.written import explained, write_finding
 
 

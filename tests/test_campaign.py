@@ -21,9 +21,10 @@ from copyproof.fuzz.campaign.campaign import Campaign, Settings, gone, replayed
 from copyproof.fuzz.campaign.executors import cluster, pool
 from copyproof.fuzz.campaign.failure import Fault
 from copyproof.fuzz.campaign.known import OWN, Known, known_in
+from copyproof.fuzz.campaign.levels import GRAPHS, MODULES
 from copyproof.fuzz.campaign.minimise import minimise
 from copyproof.fuzz.campaign.record import Record
-from copyproof.fuzz.campaign.unit import GRAPHS, MODULES, Outcome, Unit, run_unit
+from copyproof.fuzz.campaign.unit import Outcome, Unit, run_unit
 from copyproof.fuzz.campaign.written import read_finding
 from copyproof.fuzz.programs.stateful import Holder, Place, Stateful, Step
 from copyproof.spec.errors import BadInput
@@ -152,14 +153,14 @@ def test_every_issue_that_comes_with_copyproof_still_shows() -> None:
     assert issues
     for issue in issues:
         pass_name = issue.passes[0] if issue.passes else REFERENCE
-        data = {"level": issue.level, "pass": pass_name, "pipeline": issue.pipeline, "program": issue.program.as_json()}
+        data = {"pass": pass_name, "pipeline": issue.pipeline, "program": issue.program.as_json()}
         signatures = [failure.signature for failure in replayed(data)]
         assert any(issue.matches(signature) for signature in signatures), (issue.name, signatures)
 
 
 def test_a_known_issue_that_does_not_show_any_more_is_told(tmp_path: Path) -> None:
     right = Stateful((Holder(Place.BUFFER), Holder(Place.INPUT)), (Step("add_", (0, 1)),), (0,))
-    issue = Known("lost", "*never written*", "it was lost", "here", MODULES, right, (), "shipped")
+    issue = Known("lost", "*never written*", "it was lost", "here", right, (), "shipped")
     settings = Settings(tmp_path, REFERENCE, known=(issue,))
     record = Record(tmp_path, settings.about)
     gone([issue], settings, record)
@@ -167,7 +168,7 @@ def test_a_known_issue_that_does_not_show_any_more_is_told(tmp_path: Path) -> No
 
 
 def test_known_issues_match_by_signature_with_stars_only() -> None:
-    issue = Known("x", "a [b] *; c", "", "", MODULES, LOST, ("shipped",), "shipped")
+    issue = Known("x", "a [b] *; c", "", "", LOST, ("shipped",), "shipped")
     assert issue.matches("a [b] and more; c") and not issue.matches("a b more; c")
     assert issue.applies("shipped") and not issue.applies(REFERENCE)
 

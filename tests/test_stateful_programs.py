@@ -41,7 +41,7 @@ def test_a_module_is_valid_and_survives_json(module: Stateful) -> None:
 @given(stateful_modules())
 @_QUICK
 def test_the_text_of_a_module_runs_and_gives_the_same_twice(module: Stateful) -> None:
-    if any(step.name in ("cond", "map", "update_cache") for step in module.steps):
+    if any(step.name in ("cond", "map") for step in module.steps):
         return  # these take seconds in eager PyTorch
     first, second = (run_eager(*module.built(), state=True) for _ in range(2))
     assert differences(first, second) == []

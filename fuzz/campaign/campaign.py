@@ -6,6 +6,7 @@ interrupted or killed goes on where it stopped. Units that were lost with a proc
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
@@ -19,15 +20,13 @@ from hypothesis.database import ExampleDatabase
 from copyproof.fuzz.campaign import corpus
 from copyproof.fuzz.campaign.executors import Executors
 from copyproof.fuzz.campaign.failure import Failure, Fault, Form
-from copyproof.fuzz.campaign.graph_trial import GraphTrials
 from copyproof.fuzz.campaign.known import Known, name_of
+from copyproof.fuzz.campaign.levels import GRAPHS, MODULES, failing, program_of
 from copyproof.fuzz.campaign.minimise import Minimal, minimise
 from copyproof.fuzz.campaign.record import Finding, Record
-from copyproof.fuzz.campaign.unit import GRAPHS, MODULES, Outcome, Sighting, Unit, run_unit
+from copyproof.fuzz.campaign.unit import Outcome, Sighting, Unit, run_unit
 from copyproof.fuzz.campaign.written import write_finding
-from copyproof.fuzz.programs.stateful import Stateful
 from copyproof.spec.errors import first_line
-from copyproof.verify.exhaustive.recipe import Recipe
 from copyproof.verify.passes import named_pass
 
 PROGRAMS = {MODULES: 25, GRAPHS: 400}
@@ -88,7 +87,6 @@ class Campaign:
     executors: Executors
     tell: Callable[[str], None] = lambda line: None
     _running: dict[Future[Any], Work] = field(default_factory=dict)
-    _again: list[Work] = field(default_factory=list)
     _suspects: list[Work] = field(default_factory=list)
     _deaths: dict[Work, int] = field(default_factory=dict)
     _asked: set[str] = field(default_factory=set)
@@ -131,9 +129,7 @@ class Campaign:
                 self._start(executor, self._suspects.pop())
             return
         while len(self._running) < self.settings.workers + 1:
-            work = pending.pop(0) if pending else self._again.pop() if self._again else None
-            if work is None and not self._over():
-                work = next(units, None)
+            work = pending.pop(0) if pending else None if self._over() else next(units, None)
             if work is None:
                 return
             self._start(executor, work)
@@ -181,7 +177,8 @@ class Campaign:
         for hazard, program in outcome.kept.items():
             if hazard in fresh:
                 corpus.keep(self.database, program)
-        pending += self._pending()
+        if fresh & set(outcome.found):
+            pending += self._pending()
 
     def _pending(self) -> list[Work]:
         """What is still to be made small, and has not been asked for in this run."""
@@ -227,13 +224,9 @@ class Campaign:
                     yield run_unit, (unit,)
 
     def _told(self) -> str:
-        totals = self.record.totals()
-        programs = ", ".join(
-            f"{total['programs']:,} {level} {pipeline}".rstrip() for (level, pipeline), total in totals.items()
-        )
-        findings = self.record.findings()
-        new = sum(not finding.known for finding in findings)
-        return f"{programs or 'no program yet'}; {len(findings)} kinds of failure, {new} of them not known"
+        programs, kinds, new = self.record.counts()
+        looked = ", ".join(f"{count:,} {level} {pipeline}".rstrip() for (level, pipeline), count in programs.items())
+        return f"{looked or 'no program yet'}; {kinds} kinds of failure, {new} of them not known"
 
 
 def gone(known: Sequence[Known], settings: Settings, record: Record) -> None:
@@ -241,7 +234,7 @@ def gone(known: Sequence[Known], settings: Settings, record: Record) -> None:
     write_back_pass = named_pass(settings.pass_name)
     for issue in known:
         if issue.applies(settings.pass_name):
-            signatures = [failure.signature for failure in _failures(issue.program, write_back_pass, issue.pipeline)]
+            signatures = [failure.signature for failure in failing(write_back_pass, issue.pipeline)(issue.program)]
             if not any(issue.matches(signature) for signature in signatures):
                 record.tell_gone(issue.name, issue.why, "; ".join(signatures) or "nothing fails")
 
@@ -252,18 +245,7 @@ def replayed(about: dict[str, Any]) -> list[Failure]:
     Args:
         about: what `written.read_finding` read.
     """
-    of = Stateful if about["level"] == MODULES else Recipe
-    return _failures(of.from_json(about["program"]), named_pass(about["pass"]), about["pipeline"])
-
-
-def _failures(program: Stateful | Recipe, write_back_pass: Callable[[Any], Any], pipeline: str) -> list[Failure]:
-    if isinstance(program, Recipe):
-        return GraphTrials(write_back_pass).tried(program).failures
-    from copyproof.fuzz.campaign.judging import failures_of
-    from copyproof.fuzz.campaign.trial import quiet, tried
-
-    quiet()
-    return list(failures_of(tried(program, write_back_pass, pipeline)))
+    return failing(named_pass(about["pass"]), about["pipeline"])(program_of(json.dumps(about["program"])))
 
 
 def new_findings(findings: Sequence[Finding]) -> list[Finding]:

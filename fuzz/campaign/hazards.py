@@ -41,7 +41,7 @@ def hazards_of_module(module: Stateful) -> set[str]:
                 found.add("state copied whole into itself" if a == b else "one holder copied whole into another")
                 if pair == {Place.BUFFER, Place.INPUT}:
                     found.add("copies between buffer and user input")
-        if step.name in ("cond", "map", "update_cache"):
+        if step.name in ("cond", "map"):
             found.add(step.name)
     if any(holder.sizes for holder in module.holders):
         found.add("sizes that vary")
@@ -73,25 +73,25 @@ def hazards_of_graph(program: ExportedProgram) -> tuple[set[str], int]:
             node = lowered_base(node, EXECUTORCH)
         return node
 
-    mutated = {by_name[t] for t in targets if t is not None}
+    news = {t: value for value, t in zip(values, targets, strict=True) if t is not None}
+    mutated = {by_name[t] for t in news}
     for value in returned:
         if isinstance(value, Node) and root(value) in mutated:
             found.add("old contents returned")
-        if value in [v for v, t in zip(values, targets, strict=True) if t is not None]:
+        if value in news.values():
             found.add("a new value returned")
-    sources = [v for v, t in zip(values, targets, strict=True) if t is not None]
-    if len(set(sources)) < len(sources):
+    if len(set(news.values())) < len(news):
         found.add("one source for two targets")
-    for value, name in zip(values, targets, strict=True):
-        if name is None or not isinstance(value, Node):
+    for name, value in news.items():
+        if not isinstance(value, Node):
             continue
         target, source = by_name[name], root(value)
         if source is target:
             found.add("a source that is its own target")
         elif source in mutated:
             found.add("a source that is another target")
-            back = [v for v, t in zip(values, targets, strict=True) if t == source.name]
-            if any(isinstance(v, Node) and root(v) is target for v in back):
+            back = news[source.name]
+            if isinstance(back, Node) and root(back) is target:
                 found.add("a cycle of sources")
         for node in graph.nodes:
             for operand in node.all_input_nodes:

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import tomllib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
 
-from copyproof.fuzz.campaign.unit import GRAPHS, MODULES
-from copyproof.fuzz.programs.stateful import Stateful
+from copyproof.fuzz.campaign.levels import Program, program_of
 from copyproof.spec.errors import BadInput
-from copyproof.verify.exhaustive.recipe import Recipe
 
 OWN = Path(__file__).with_name("known.toml")
 """What is known of torch and executorch in the versions that copyproof is for."""
@@ -29,7 +26,6 @@ class Known:
         signature: of its failures, with `*` for what may differ.
         why: what is wrong.
         where: where it was reported, or seen.
-        level: MODULES or GRAPHS.
         program: a module, or a graph, that shows it.
         passes: the passes that it is about, by name; empty for all.
         pipeline: the pipeline that shows it.
@@ -39,8 +35,7 @@ class Known:
     signature: str
     why: str
     where: str
-    level: str
-    program: Stateful | Recipe
+    program: Program
     passes: tuple[str, ...]
     pipeline: str
 
@@ -67,13 +62,11 @@ def known_in(path: Path) -> list[Known]:
                 raise BadInput(
                     f"{path}: an entry has {', '.join(sorted(unknown))}; it may have {', '.join(sorted(_FIELDS))}"
                 )
-            data = json.loads(entry["program"])
-            level = MODULES if "holders" in data else GRAPHS
-            program = Stateful.from_json(data) if level == MODULES else Recipe.from_json(data)
+            program = program_of(entry["program"])
             passes = tuple(entry.get("passes", ()))
             pipeline = entry.get("pipeline", "shipped")
             found.append(
-                Known(entry["name"], entry["signature"], entry["why"], entry["where"], level, program, passes, pipeline)
+                Known(entry["name"], entry["signature"], entry["why"], entry["where"], program, passes, pipeline)
             )
         return found
     except OSError as error:

@@ -7,12 +7,14 @@ import warnings
 from dataclasses import dataclass
 
 from copyproof.fuzz.campaign.failure import Failure, Fault
-from copyproof.fuzz.campaign.graph_trial import GraphTrials
+from copyproof.fuzz.campaign.levels import Program, failing, program_of
 from copyproof.fuzz.campaign.reduction import reduced
 from copyproof.fuzz.campaign.script import probed, script_of, shown
-from copyproof.fuzz.campaign.unit import ALONE, MODULES
+from copyproof.fuzz.campaign.unit import ALONE
 from copyproof.fuzz.programs.stateful import Stateful
+from copyproof.fuzz.tables import kept_tables
 from copyproof.verify.exhaustive.recipe import Recipe
+from copyproof.verify.exhaustive.script import seen
 from copyproof.verify.passes import named_pass
 
 
@@ -48,65 +50,42 @@ def minimise(
         pass_name, pipeline: as of `unit.Unit`.
         small: it is small already; only its script is made.
     """
-    with ALONE, warnings.catch_warnings():
+    with ALONE, warnings.catch_warnings(), kept_tables():
         warnings.simplefilter("ignore")
-        made = _module if level == MODULES else _graph
-        return made(signature, program, failure, pass_name, pipeline, small)
+        return _minimised(signature, program_of(program), failure, pass_name, pipeline, small)
 
 
-def _module(signature: str, program: str, failure: Failure, pass_name: str, pipeline: str, small: bool) -> Minimal:
-    from copyproof.fuzz.campaign.judging import failures_of
-    from copyproof.fuzz.campaign.trial import quiet, tried
-    from copyproof.fuzz.tables import kept_tables
+def _minimised(
+    signature: str, program: Program, failure: Failure, pass_name: str, pipeline: str, small: bool
+) -> Minimal:
+    failures = failing(named_pass(pass_name), pipeline)
+    found = failure
 
-    quiet()
-    write_back_pass = named_pass(pass_name)
-    found = {signature: failure}
-
-    def fails(module: Stateful) -> bool:
-        alike = next(
-            (f for f in failures_of(tried(module, write_back_pass, pipeline)) if f.signature == signature), None
-        )
-        if alike is not None:
-            found[signature] = alike
+    def fails(candidate: Program) -> bool:
+        nonlocal found
+        alike = next((f for f in failures(candidate) if f.signature == signature), None)
+        found = alike or found
         return alike is not None
 
-    module = Stateful.from_json(json.loads(program))
-    with kept_tables():
-        if not fails(module):
-            return Minimal(signature, "", failure, "", "")
-        if not small:
-            module = reduced(module, fails)
-    failure = found[signature]
-    if failure.fault == Fault.PROVER.name:
-        return Minimal(signature, json.dumps(module.as_json()), failure, "", "")
-    for candidate in (module, probed(module)):
-        text = script_of(candidate, failure, pass_name, pipeline)
-        if printed := shown(text, numbers=not failure.shape.startswith(("does not", "no answer"))):
-            return Minimal(signature, json.dumps(module.as_json()), failure, text, printed)
-    return Minimal(signature, json.dumps(module.as_json()), failure, "", "")
-
-
-def _graph(signature: str, program: str, failure: Failure, pass_name: str, pipeline: str, small: bool) -> Minimal:
-    from copyproof.verify.exhaustive.script import seen
-
-    trials = GraphTrials(named_pass(pass_name))
-    found = {signature: failure}
-
-    def fails(recipe: Recipe) -> bool:
-        alike = next((f for f in trials.tried(recipe).failures if f.signature == signature), None)
-        if alike is not None:
-            found[signature] = alike
-        return alike is not None
-
-    recipe = Recipe.from_json(json.loads(program))
-    if not fails(recipe):
+    if not fails(program):
         return Minimal(signature, "", failure, "", "")
     if not small:
-        recipe = reduced(recipe, fails, most=400)
-    failure = found[signature]
-    script = None
-    if failure.fault != Fault.PROVER.name:
-        script = seen(recipe, pass_name, f"{failure.obligation}: {failure.shape}")
-    text, printed = (script.text, script.printed) if script is not None else ("", "")
-    return Minimal(signature, json.dumps(recipe.as_json()), failure, text, printed)
+        program = reduced(program, fails, _TRIES[type(program)])
+    text, printed = _shown(program, found, pass_name, pipeline) if found.fault != Fault.PROVER.name else ("", "")
+    return Minimal(signature, json.dumps(program.as_json()), found, text, printed)
+
+
+def _shown(program: Program, failure: Failure, pass_name: str, pipeline: str) -> tuple[str, str]:
+    """A script that shows a failure, and what it printed; nothing where none shows it."""
+    if isinstance(program, Recipe):
+        script = seen(program, pass_name, f"{failure.obligation}: {failure.shape}")
+        return (script.text, script.printed) if script is not None else ("", "")
+    for candidate in (program, probed(program)):
+        text = script_of(candidate, failure, pass_name, pipeline)
+        if printed := shown(text, numbers=not failure.shape.startswith(("does not", "no answer"))):
+            return text, printed
+    return "", ""
+
+
+_TRIES: dict[type[Program], int] = {Stateful: 120, Recipe: 400}
+"""How many programs are tried at most; those of a module go through torch.export."""

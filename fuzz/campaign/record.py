@@ -133,15 +133,13 @@ class Record:
                 ),
             )
             for kind, counts in (("hazard", outcome.coverage), ("branch", dict.fromkeys(outcome.branches, 1))):
-                for what, count in counts.items():
-                    row = connection.execute("select count from coverage where what = ? and kind = ?", (what, kind))
-                    if row.fetchone() is None:
-                        fresh.append(what)
-                        connection.execute("insert into coverage values (?, ?, ?, ?)", (what, kind, now, count))
-                    else:
-                        connection.execute(
-                            "update coverage set count = count + ? where what = ? and kind = ?", (count, what, kind)
-                        )
+                had = {what for (what,) in connection.execute("select what from coverage where kind = ?", (kind,))}
+                fresh += [what for what in counts if what not in had]
+                connection.executemany(
+                    "insert into coverage values (?, ?, ?, ?) "
+                    "on conflict (what, kind) do update set count = count + excluded.count",
+                    [(what, kind, now, count) for what, count in counts.items()],
+                )
             for signature, sighting in outcome.found.items():
                 row = connection.execute(
                     "select length(program), reduced from finding where signature = ?", (signature,)
@@ -202,6 +200,15 @@ class Record:
             Finding(signature, name, level, pipeline, count, program, Failure.from_json(json.loads(failure)), *more)
             for signature, name, level, pipeline, count, program, failure, *more in rows
         ]
+
+    def counts(self) -> tuple[dict[tuple[str, str], int], int, int]:
+        """How many programs ran, by level and pipeline; how many kinds of failure there are, and how many not known."""
+        rows = self._connection.execute("select level, pipeline, sum(programs) from unit group by level, pipeline")
+        programs = {(level, pipeline): count for level, pipeline, count in rows}
+        kinds, new = self._connection.execute(
+            "select count(*), count(*) filter (where known = '') from finding"
+        ).fetchone()
+        return programs, kinds, new
 
     def totals(self) -> dict[tuple[str, str], dict[str, Any]]:
         """By level and pipeline: units, programs, rejected, seconds, and what they told (`Outcome`)."""

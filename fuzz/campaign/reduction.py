@@ -9,19 +9,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from typing import TypeVar
+from typing import Any
 
+from copyproof.fuzz.campaign.levels import Program
 from copyproof.fuzz.programs.operations import OPERATIONS
 from copyproof.fuzz.programs.stateful import Holder, Place, Stateful, Step
 from copyproof.fuzz.programs.workbench import Invalid, checked
 from copyproof.verify.exhaustive.bounds import canonical
-from copyproof.verify.exhaustive.recipe import Act, Kind, Recipe, places_of
-
-_MOST = 120
-_Program = TypeVar("_Program", Stateful, Recipe)
+from copyproof.verify.exhaustive.recipe import Act, Kind, Recipe, may_be_written, named_once, places_of
 
 
-def reduced(program: _Program, fails: Callable[[_Program], bool], most: int = _MOST) -> _Program:
+def reduced(program: Program, fails: Callable[[Any], bool], most: int) -> Program:
     """A program that fails as `program` does, and that no single simplification makes smaller.
 
     Args:
@@ -48,7 +46,7 @@ def reduced(program: _Program, fails: Callable[[_Program], bool], most: int = _M
     return program
 
 
-def _size(program: Stateful | Recipe) -> tuple[int, ...]:
+def _size(program: Program) -> tuple[int, ...]:
     if isinstance(program, Stateful):
         return program.size
     kinds = list(Kind)
@@ -58,7 +56,7 @@ def _size(program: Stateful | Recipe) -> tuple[int, ...]:
     return (*program.size, rest)
 
 
-def _valid(program: Stateful | Recipe) -> bool:
+def _valid(program: Program) -> bool:
     if isinstance(program, Recipe):
         return True
     try:
@@ -117,16 +115,14 @@ def _graph(
         moved(tuple(found.sources[i] for i in keep)),
         moved(found.outputs),
     )
-    if len(set(zip(found.targets, found.sources, strict=True))) < len(found.sources):
+    if not named_once(found.targets, found.sources):
         return
     places = places_of(found.bystander, found.steps)
     for value, step in enumerate(found.steps, found.bystander + 1):
         if any(operand >= value for operand in step.operands):
             return
-        if step.kind is Kind.WRITE:
-            (root, turned), (other, also) = places[step.operands[0]], places[step.operands[1]]
-            if root == found.bystander or (root == other and turned != also):
-                return
+        if step.kind is Kind.WRITE and not may_be_written(found.bystander, *(places[o] for o in step.operands)):
+            return
     yield canonical(found)
 
 

@@ -37,8 +37,6 @@ def script_of(module: Stateful, failure: Failure, pass_name: str, pipeline: str)
         imports.append(f"import {name}  # noqa: E402")
         folders.append(str(folder_of(name)))
         write_back = f"{name}.{path}"
-    if any(step.name == "update_cache" for step in module.steps):
-        imports.append("from executorch.extension.llm.custom_ops import custom_ops  # noqa: E402, F401")
     given = [holder for holder in module.holders if holder.place in (Place.INPUT, Place.POSITION)]
     sizes = "None"
     if any(holder.sizes for holder in given):

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from executorch.exir import to_edge
+from executorch.exir import ExecutorchBackendConfig, to_edge
 from torch.export import Dim, ExportedProgram, ExportGraphSignature, export
 from torch.export.graph_signature import InputKind
 from torch.fx import GraphModule
@@ -35,7 +35,6 @@ from copyproof.verify.program import Meaning, prove_program
 from copyproof.verify.prover import prove_pass
 from copyproof.verify.verdicts import Report
 
-CUSTOM_OPS = "executorch.extension.llm.custom_ops.custom_ops"
 _STATES = 8
 _TIMEOUT = 20.0
 _SECONDS = 20.0
@@ -100,10 +99,8 @@ def tried(module: Stateful, write_back_pass: Callable[[Any], Any], pipeline: str
     Raises:
         BadInput: there is no such pipeline.
     """
-    config_of(pipeline)
+    config = config_of(pipeline)
     trial = Trial(pipeline=pipeline)
-    custom = any(step.name == "update_cache" for step in module.steps)
-    imports = (CUSTOM_OPS,) if custom else ()
     built, calls = module.built()
     try:
         with _timed(trial, "eager"):
@@ -115,7 +112,7 @@ def tried(module: Stateful, write_back_pass: Callable[[Any], Any], pipeline: str
     except Exception as error:  # whatever torch.export and to_edge do not take
         trial.rejected = f"{type(error).__name__}: {first_line(error)[:300]}"
         return trial
-    _lowered(trial, edge, calls, write_back_pass, imports)
+    _lowered(trial, edge, calls, write_back_pass, config)
     return trial
 
 
@@ -133,10 +130,9 @@ def _lowered(
     edge: Any,
     calls: Sequence[tuple[Any, ...]],
     write_back_pass: Callable[[Any], Any],
-    imports: Sequence[str],
+    config: ExecutorchBackendConfig,
 ) -> None:
     """Lowers an Edge program, and runs and proves all forms of it."""
-    config = config_of(trial.pipeline)
     carried = carried_by(config)
     meant = copy_of(edge.exported_program())
     lowered = None
@@ -154,7 +150,7 @@ def _lowered(
         _graphs(trial, trial.original, calls, write_back_pass)
     if lowered is None:
         return
-    _file(trial, meant, lowered, calls, imports, carried)
+    _file(trial, meant, lowered, calls, carried)
     if trial.original is not None and trial.rewritten is not None and Form.REWRITTEN in trial.forms:
         _from_zero(trial, trial.original, trial.rewritten, lowered, calls, carried)
     if trial.file_report is not None and trial.file_report.verdict is Verdict.REFUTED:
@@ -182,7 +178,6 @@ def _file(
     meant: ExportedProgram,
     lowered: Any,
     calls: Sequence[tuple[Any, ...]],
-    imports: Sequence[str],
     carried: Sequence[str],
 ) -> None:
     """The lowered graph over its arenas, the file in the runtime, and its proof."""
@@ -190,7 +185,7 @@ def _file(
         trial.forms[Form.PLANNED] = run_planned(lowered.exported_program(), calls, carried)
     with _timed(trial, "runtime"), _skipping(trial, Form.RUNTIME):
         mutated = mutated_inputs(meant.graph_signature)
-        trial.forms[Form.RUNTIME] = run_program(lowered.buffer, calls, imports, mutated, seconds=_SECONDS)
+        trial.forms[Form.RUNTIME] = run_program(lowered.buffer, calls, mutated=mutated, seconds=_SECONDS)
     with _timed(trial, "proof of the file"):
         trial.file_report = _reported(lambda: prove_program(meant, bytes(lowered.buffer), timeout=_TIMEOUT))
 

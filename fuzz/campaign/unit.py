@@ -18,13 +18,13 @@ from copyproof.fuzz.campaign.agreement import Runs
 from copyproof.fuzz.campaign.failure import Failure, without_names
 from copyproof.fuzz.campaign.graph_trial import GraphTrials
 from copyproof.fuzz.campaign.hazards import Branches, hazards_of_graph, hazards_of_module
+from copyproof.fuzz.campaign.levels import MODULES
 from copyproof.fuzz.programs.graphs import graphs
 from copyproof.fuzz.programs.stateful import Stateful
 from copyproof.spec.obligations import Verdict
 from copyproof.verify.exhaustive.recipe import Recipe
 from copyproof.verify.passes import named_pass
 
-MODULES, GRAPHS = "modules", "graphs"
 ALONE = threading.Lock()
 """One unit at a time in a process: the pass's place in the pipeline is a global of executorch."""
 

@@ -7,11 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from copyproof.fuzz.campaign.failure import Fault
+from copyproof.fuzz.campaign.levels import program_of
 from copyproof.fuzz.campaign.record import Finding
-from copyproof.fuzz.campaign.unit import MODULES
 from copyproof.fuzz.programs.stateful import Stateful
 from copyproof.spec.errors import BadInput
-from copyproof.verify.exhaustive.recipe import Recipe
 
 
 def write_finding(folder: Path, finding: Finding, script: str, pass_name: str) -> Path:
@@ -44,10 +43,8 @@ def write_finding(folder: Path, finding: Finding, script: str, pass_name: str) -
 def explained(finding: Finding, pass_name: str) -> list[str]:
     """A finding in words."""
     failure = finding.failure
-    data = json.loads(finding.reduced or finding.program)
-    program = (
-        Stateful.from_json(data).text() if finding.level == MODULES else "\n".join(Recipe.from_json(data).as_lines())
-    )
+    program = program_of(finding.reduced or finding.program)
+    text = program.text().rstrip().split("\n") if isinstance(program, Stateful) else program.as_lines()
     lines = [
         f"{failure.left} and {failure.right} differ, by the fault of: {Fault[failure.fault].value}",
         f"broken: {failure.obligation or 'no obligation that the prover refutes'}",
@@ -58,7 +55,7 @@ def explained(finding: Finding, pass_name: str) -> list[str]:
     lines.append(f"seen on {finding.count} programs; this is the smallest one")
     if finding.known:
         lines.append(f"known as: {finding.known}")
-    lines += ["", *(f"  {line}" for line in failure.lines), "", *program.rstrip().split("\n"), ""]
+    lines += ["", *(f"  {line}" for line in failure.lines), "", *text, ""]
     lines += (
         ["its script printed:", *(f"  {line}" for line in finding.seen.split("\n"))]
         if finding.seen

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from copyproof.spec.program import Role
 from copyproof.verify.exhaustive.bounds import canonical
-from copyproof.verify.exhaustive.recipe import Act, Kind, Recipe, places_of
+from copyproof.verify.exhaustive.recipe import Act, Kind, Recipe, may_be_written, places_of
 
 _UNARY = (Kind.PURE, Kind.VIEW, Kind.LOWERED, Kind.CLONE, Kind.TURNED, Kind.SEVERAL)
 _KINDS = (*_UNARY, Kind.PURE_OF_TWO, Kind.VIEW, Kind.LOWERED, Kind.WRITE)
@@ -59,8 +59,7 @@ def decoded(data: bytes) -> Recipe:
             continue
         if kind is Kind.WRITE:
             places = places_of(count, tuple(acts))
-            (root, turned), (other, also) = places[first], places[second]
-            if root == count or (root == other and turned != also):
+            if not may_be_written(count, places[first], places[second]):
                 continue
         acts.append(Act(kind.value, (first, second)))
     values = count + 1 + len(acts)

@@ -37,6 +37,7 @@ class Operation:
         takes: for each operand, whether it can be that tensor, given the operands before it.
         attributes: the attributes there are for the operands, simple ones first.
         sizes: whether it takes tensors whose first size is not fixed.
+        stand_in: what is executed while steps are chosen, where the text takes seconds.
     """
 
     name: str
@@ -45,9 +46,9 @@ class Operation:
     takes: tuple[Callable[[Sequence[Tensor], Tensor], bool], ...]
     attributes: Callable[[Sequence[Tensor]], Sequence[Attributes]] = lambda tensors: ((),)
     sizes: bool = False
+    stand_in: str = ""
 
 
-# Simple ones stand first in `OPERATIONS`: what is drawn, and what failures are made small with, prefers them.
 LARGEST = 16
 """The most elements a tensor has."""
 
@@ -124,10 +125,6 @@ def _joins(before: Sequence[Tensor], tensor: Tensor) -> bool:
     )
 
 
-def _cache(before: Sequence[Tensor], tensor: Tensor) -> bool:
-    return tensor.dtype is torch.float32 and tensor.dim() == 2 and tensor.is_contiguous()
-
-
 def _shapes(tensors: Sequence[Tensor]) -> Sequence[Attributes]:
     """Other shapes of as many elements."""
     size = tensors[0].numel()
@@ -159,6 +156,7 @@ def _types(tensors: Sequence[Tensor]) -> Sequence[Attributes]:
     return [(name,) for name in ("float32", "int64", "float64", "int32") if getattr(torch, name) != tensors[0].dtype]
 
 
+# Simple ones stand first: what is drawn, and what failures are made small with, prefers them.
 _F, _A, _W = Effect.FRESH, Effect.ALIAS, Effect.WRITE
 
 OPERATIONS: dict[str, Operation] = {
@@ -199,17 +197,16 @@ OPERATIONS: dict[str, Operation] = {
             "torch.cond({0}.amax() > 0, lambda a: a + 1, lambda a: a * 2, ({1},))",
             _F,
             (lambda b, t: t.dtype is torch.float32 and t.numel() > 0, lambda b, t: t.dtype is torch.float32),
+            stand_in="{1} + 1",
         ),
         Operation(
-            "map", "torch_map(lambda a: a + 1, {0})", _F, (lambda b, t: t.dtype is torch.float32 and t.dim() >= 2,)
+            "map",
+            "torch._higher_order_ops.map(lambda a: a + 1, {0})",
+            _F,
+            (lambda b, t: t.dtype is torch.float32 and t.dim() >= 2,),
+            stand_in="{0} + 1",
         ),
         Operation("head", "{0}[: {1}.shape[0]] + {1}", _F, (_dimensions(1), _any)),
         Operation("head_", "{0}[: {1}.shape[0]].copy_({1})", _W, (_written, _any)),
-        Operation(
-            "update_cache",
-            "torch.ops.llama.update_cache({1}[None, :, None], {0}[None, :, None], {2}.item())",
-            _W,
-            (_cache, _rows, _position),
-        ),
     )
 }

@@ -93,11 +93,9 @@ class Stateful:
         body = [f"        {line}" for line in self.lines()]
         returned = ", ".join(names[value] for value in self.outputs)
         given = ", ".join(_given(i, h) for i, h in enumerate(h for h in self.holders if h.place.value in "xi"))
-        needs_map = any(step.name == "map" for step in self.steps)
         return "\n".join(
             [
                 "import torch",
-                *(["from torch._higher_order_ops import map as torch_map"] if needs_map else []),
                 "",
                 "",
                 "class Model(torch.nn.Module):",
@@ -179,11 +177,19 @@ class Stateful:
         )
 
 
-def line_of(step: Step, name: str, names: list[str]) -> str:
-    """A step as a line of Python: what it is called, what its operands are called."""
+def line_of(step: Step, name: str, names: list[str], drawing: bool = False) -> str:
+    """A step as a line of Python.
+
+    Args:
+        step: the step.
+        name: what its value is called.
+        names: what its operands are called, by number.
+        drawing: take what stands in for it while steps are chosen.
+    """
     operation = OPERATIONS[step.name]
     more = dict(zip("abc", step.attributes, strict=False))
-    text = operation.text.format(*(names[o] for o in step.operands), **more)
+    text = (drawing and operation.stand_in) or operation.text
+    text = text.format(*(names[o] for o in step.operands), **more)
     return text if operation.effect is Effect.WRITE else f"{name} = {text}"
 
 

@@ -65,7 +65,7 @@ class Workbench:
                 raise Invalid(f"{step.name} does not take value {operand}")
         if step.attributes not in list(self.attributes(operation, step.operands)):
             raise Invalid(f"{step.name} has no attributes {step.attributes}")
-        value = self._executed(step, operation)
+        value = self._executed(step)
         varies = any(self.varies[o] for o in step.operands)
         if operation.name == "amax" and step.attributes == (0,):
             varies = False
@@ -126,23 +126,17 @@ class Workbench:
             return False
         return not before or self.varies[value] == self.varies[before[0]]
 
-    def _executed(self, step: Step, operation: Operation) -> Tensor | None:
+    def _executed(self, step: Step) -> Tensor | None:
         names = [f"v{i}" for i in range(len(self.values) + 1)]
-        scope: dict[str, Any] = {"torch": torch, "torch_map": _map, "result": None}
+        scope: dict[str, Any] = {"torch": torch, "result": None}
         scope.update({f"v{o}": self.values[o] for o in step.operands})
-        line = line_of(step, "result", names)
-        if operation.name == "update_cache":
-            line = "v{0}.index_copy_(0, v{2}, v{1})".format(*step.operands)
-        if operation.name == "cond":
-            line = f"result = v{step.operands[1]} + 1"
+        line = line_of(step, "result", names, drawing=True)
         try:
             exec(line, scope)
         except (RuntimeError, IndexError, TypeError, ValueError) as error:
             raise Invalid(f"{line}: {error}") from error
-        result = scope["result"]
-        if isinstance(result, Tensor):
-            return result
-        return None
+        result: Tensor | None = scope["result"]
+        return result
 
     def _write(self, step: Step, operation: Operation) -> None:
         written = self._tensor(step.operands[0])
@@ -175,7 +169,3 @@ def checked(module: Stateful) -> Stateful:
 
 def _whole(tensor: Tensor) -> bool:
     return tensor.is_contiguous() and tensor.untyped_storage().nbytes() == tensor.numel() * tensor.element_size()
-
-
-def _map(function: Any, tensor: Tensor) -> Tensor:
-    return torch.stack([function(row) for row in tensor])

@@ -15,7 +15,7 @@ from math import comb
 from typing import Any
 
 from copyproof.spec.program import Role
-from copyproof.verify.exhaustive.recipe import Act, Kind, Recipe, places_of
+from copyproof.verify.exhaustive.recipe import Act, Kind, Recipe, may_be_written, named_once, places_of
 
 _BLOCK = 16
 _UNARY = (Kind.PURE, Kind.VIEW, Kind.TURNED, Kind.LOWERED, Kind.CLONE, Kind.SEVERAL)
@@ -79,17 +79,13 @@ def count_of_blocks(bounds: Bounds) -> int:
 
 
 def completed(frame: Frame, outputs: int) -> Iterator[Recipe]:
-    """The programs with these targets and steps that have no dead step: every choice of sources, and of at most
-    `outputs` user outputs.
-
-    Two buffers, or two user inputs, have sources of two names: a signature finds what an output mutates by its name
-    (`torch._export.verifier`), and one that names it twice is not valid.
-    """
+    """The programs with these targets and steps that have no dead step: every choice of sources that a signature can
+    name, and of at most `outputs` user outputs."""
     values = range(len(frame.targets) + 1 + len(frame.steps))
     for count in range(outputs + 1):
         for returned in combinations_with_replacement(values, count):
             for sources in product(values, repeat=len(frame.targets)):
-                if len(set(zip(frame.targets, sources, strict=True))) < len(sources):
+                if not named_once(frame.targets, sources):
                     continue
                 recipe = Recipe(frame.targets, frame.steps, sources, returned)
                 if recipe.live:
@@ -142,10 +138,9 @@ def _choices(bystander: int, kinds: tuple[Kind, ...], before: tuple[Act, ...]) -
 
 
 def _writes(bystander: int, places: Sequence[tuple[int, bool]]) -> Iterator[tuple[int, int]]:
-    """What can be written in place from what: no input that is no target, which no functional program writes, and
-    nothing from a transposed view of itself, which PyTorch refuses to run."""
-    for (written, (root, turned)), (read, (other, also)) in product(enumerate(places), repeat=2):
-        if root != bystander and (root != other or turned == also):
+    """What can be written in place from what."""
+    for (written, into), (read, source) in product(enumerate(places), repeat=2):
+        if may_be_written(bystander, into, source):
             yield written, read
 
 

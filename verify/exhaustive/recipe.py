@@ -173,6 +173,19 @@ def places_of(bystander: int, steps: tuple[Act, ...]) -> list[tuple[int, bool]]:
     return places
 
 
+def named_once(targets: tuple[Role, ...], sources: tuple[int, ...]) -> bool:
+    """Whether no two buffers, and no two user inputs, have one source: a signature finds what an output mutates by its
+    name (`torch._export.verifier`), and one that names it twice is not valid."""
+    return len(set(zip(targets, sources, strict=True))) == len(sources)
+
+
+def may_be_written(bystander: int, written: tuple[int, bool], read: tuple[int, bool]) -> bool:
+    """Whether what lies in one place can be written in place from another (as of `places_of`): no input that is no
+    target, which no functional program writes, and nothing from a transposed view of itself, which PyTorch refuses."""
+    (root, turned), (other, also) = written, read
+    return root != bystander and (root != other or turned == also)
+
+
 @lru_cache(maxsize=64)
 def _roots_of(bystander: int, steps: tuple[Act, ...]) -> tuple[int, ...]:
     """The storages alone; kept, since one sequence of steps has many sources and outputs."""

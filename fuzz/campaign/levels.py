@@ -1,0 +1,41 @@
+"""The two levels of program, and what is done with a program of either."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+from copyproof.fuzz.campaign.failure import Failure
+from copyproof.fuzz.campaign.graph_trial import GraphTrials
+from copyproof.fuzz.programs.stateful import Stateful
+from copyproof.verify.exhaustive.recipe import Recipe
+
+MODULES, GRAPHS = "modules", "graphs"
+Program = Stateful | Recipe
+
+
+def program_of(text: str) -> Program:
+    """The module or graph that is spelled as JSON.
+
+    Raises:
+        KeyError, ValueError, TypeError: it is none.
+    """
+    data = json.loads(text)
+    return Stateful.from_json(data) if "holders" in data else Recipe.from_json(data)
+
+
+def failing(write_back_pass: Callable[[Any], Any], pipeline: str) -> Callable[[Program], list[Failure]]:
+    """A function that says how a program fails, with a pass and in a pipeline."""
+    trials = GraphTrials(write_back_pass)
+
+    def failures(program: Program) -> list[Failure]:
+        if isinstance(program, Recipe):
+            return trials.tried(program).failures
+        from copyproof.fuzz.campaign.judging import failures_of
+        from copyproof.fuzz.campaign.trial import quiet, tried
+
+        quiet()
+        return list(failures_of(tried(program, write_back_pass, pipeline)))
+
+    return failures
