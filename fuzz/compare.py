@@ -70,6 +70,8 @@ def _value(expected: Any, actual: Any, exact: bool) -> str | None:
 def _tensor(expected: torch.Tensor, actual: torch.Tensor, exact: bool) -> str | None:
     if expected.dtype != actual.dtype or expected.shape != actual.shape:
         return f": expected {_kind(expected)}, got {_kind(actual)}"
+    if torch.equal(expected, actual):
+        return None
     rtol, atol = (0.0, 0.0) if exact else (RTOL.get(expected.dtype, 0.0), ATOL.get(expected.dtype, 0.0))
     if rtol == atol == 0.0:
         same = (expected == actual) | (expected.isnan() & actual.isnan())

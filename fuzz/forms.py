@@ -14,7 +14,6 @@ import torch
 from torch.export import ExportedProgram, ExportGraphSignature
 from torch.export.graph_signature import InputKind
 from torch.fx import GraphModule, Interpreter, Node
-from torch.utils import _pytree as pytree
 
 from copyproof.fuzz.execution import Arguments, Call, detached
 from copyproof.spec.effects import EXECUTORCH, Profile
@@ -81,7 +80,7 @@ def run_rewritten(
         given = _given(original.graph_signature, arguments)
         inputs = _in_order(original.graph_signature, {**memory, **given})
         with torch.no_grad():
-            returned = OverMemory(graph_module, profile).run(*inputs)
+            returned = OverMemory(graph_module, profile).run(*inputs, enable_io_processing=False)
         outputs = [value for value, target in zip(returned, targets, strict=True) if target is None]
         # The runtime hands back what the signature names as a mutated input's new value, whatever the input holds.
         named = {t: value for value, t in zip(returned, targets, strict=True) if t in given}
@@ -100,11 +99,12 @@ class OverMemory(Interpreter):
         self._returned = set(graph_module.graph.output_node().all_input_nodes)
 
     def run_node(self, n: Node) -> Any:
-        if n.op == "call_function" and is_lowered_view(n, self._profile, self._returned):
-            args, kwargs = self.fetch_args_kwargs_from_env(n)
+        args, kwargs = self.fetch_args_kwargs_from_env(n)
+        if is_lowered_view(n, self._profile, self._returned):
             shape = args[1] if len(args) > 1 else kwargs["size"]
             return self.env[lowered_base(n, self._profile)].view(shape)
-        return super().run_node(n)
+        # Without the traces that the base class keeps for its messages, which take longer than small operators do.
+        return getattr(self, n.op)(n.target, args, kwargs)
 
 
 def starting_memory(program: ExportedProgram) -> dict[str, Any]:
@@ -134,7 +134,7 @@ def _state(program: ExportedProgram, memory: Mapping[str, Any]) -> dict[str, Any
 def _given(signature: ExportGraphSignature, arguments: Arguments) -> dict[str, Any]:
     """The arguments of a call by placeholder; each a copy of its own."""
     names = [spec.arg.name for spec in signature.input_specs if spec.kind is InputKind.USER_INPUT]
-    return dict(zip(names, detached(pytree.tree_leaves(arguments)), strict=True))
+    return dict(zip(names, detached(arguments), strict=True))
 
 
 def _in_order(signature: ExportGraphSignature, memory: Mapping[str, Any]) -> list[Any]:

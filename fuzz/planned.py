@@ -71,7 +71,7 @@ def run_planned(
     user_outputs = sum(s.kind not in MUTATIONS for s in output_specs)
     results = []
     for arguments in calls:
-        given = iter(detached(pytree.tree_leaves(arguments)))
+        given = iter(detached(arguments))
         inputs: list[Any] = []
         names: list[str] = []
         for spec, node in zip(specs, nodes, strict=True):
@@ -86,7 +86,7 @@ def run_planned(
             returned = detached(_Run(program.graph_module, arenas).run(*inputs))
         # Mutated buffers do not come back; the new values of mutated user inputs come first.
         leading = len(returned) - user_outputs
-        after = dict(zip(names, detached(pytree.tree_leaves(arguments)), strict=True))
+        after = dict(zip(names, detached(arguments), strict=True))
         for spec, value in zip(mutated, returned[leading - len(mutated) :], strict=False):
             after[str(spec.target)] = value
         results.append(Call(returned[leading:], tuple(after.values()), {n: v.clone() for n, v in buffers.items()}))

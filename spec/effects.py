@@ -190,6 +190,13 @@ _UNINITIALISED = frozenset(
 _KNOWN_NAMESPACES = frozenset({"aten", "prims", "prim", "dim_order_ops", "quantized_decomposed"})
 
 
+@cache
+def argument_names(operator: torch._ops.OpOverload) -> tuple[str, ...]:
+    """What an operator's arguments are called, in the order of its schema."""
+    return tuple(argument.name for argument in operator._schema.arguments)
+
+
+@cache
 def canonical(operator: torch._ops.OpOverload) -> str:
     """`namespace.name.overload`, the same for an ATen operator and for its Edge form."""
     name = operator._schema.name.replace("::", ".")

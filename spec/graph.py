@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch.fx import Node
 
-from copyproof.spec.effects import Chain, Contents, Effect, Profile, canonical, effect_of
+from copyproof.spec.effects import Chain, Contents, Effect, Profile, argument_names, canonical, effect_of
 
 ALL = -1
 """As a result index: every result of the node."""
@@ -146,8 +146,8 @@ def _by_schema(node: Node, overload: torch._ops.OpOverload) -> Action:
     effect: Effect = effect_of(overload)
     operands: list[Node] = []
     position_of: list[int] = []
-    for index, argument in enumerate(overload._schema.arguments):
-        value = node.args[index] if index < len(node.args) else node.kwargs.get(argument.name)
+    for index, argument in enumerate(argument_names(overload)):
+        value = node.args[index] if index < len(node.args) else node.kwargs.get(argument)
         for operand in _nodes(value):
             operands.append(operand)
             position_of.append(index)
@@ -186,9 +186,9 @@ def _by_schema(node: Node, overload: torch._ops.OpOverload) -> Action:
 
 def _argument(node: Node, overload: torch._ops.OpOverload, names: tuple[str, ...]) -> Any:
     """The argument of one of these names in a call; None where it is not given."""
-    for index, argument in enumerate(overload._schema.arguments):
-        if argument.name in names:
-            return node.args[index] if index < len(node.args) else node.kwargs.get(argument.name)
+    for index, argument in enumerate(argument_names(overload)):
+        if argument in names:
+            return node.args[index] if index < len(node.args) else node.kwargs.get(argument)
     return None
 
 

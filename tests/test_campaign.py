@@ -20,14 +20,17 @@ from copyproof.fuzz.campaign import corpus
 from copyproof.fuzz.campaign.campaign import Campaign, Settings, gone, replayed
 from copyproof.fuzz.campaign.executors import cluster, pool
 from copyproof.fuzz.campaign.failure import Fault
+from copyproof.fuzz.campaign.graph_trial import GraphTrials
 from copyproof.fuzz.campaign.known import OWN, Known, known_in
 from copyproof.fuzz.campaign.levels import GRAPHS, MODULES
 from copyproof.fuzz.campaign.minimise import minimise
 from copyproof.fuzz.campaign.record import Record
 from copyproof.fuzz.campaign.unit import Outcome, Unit, run_unit
 from copyproof.fuzz.campaign.written import read_finding
+from copyproof.fuzz.programs.graphs import decoded
 from copyproof.fuzz.programs.stateful import Holder, Place, Stateful, Step
 from copyproof.spec.errors import BadInput
+from copyproof.verify.passes import named_pass
 
 from .command_line import run, sentence
 
@@ -77,6 +80,17 @@ def test_a_wrong_pass_is_found_on_graphs_and_made_small_and_shown(tmp_path: Path
     folder = tmp_path / "failures" / finding.name
     assert {p.name for p in folder.iterdir()} == {"program.json", "explanation.txt", "repro.py", "test_repro.py"}
     assert replayed(read_finding(folder))[0].signature == finding.signature
+
+
+@pytest.mark.parametrize("name", ["tests.known_wrong:first_write_lost", "tests.hostile_passes:argument_class_changed"])
+def test_a_graph_is_judged_alike_alone_and_after_others_with_its_steps(name: str) -> None:
+    write_back_pass = named_pass(name)
+    trials = GraphTrials(write_back_pass)
+    for number in range(6):
+        for recipe in decoded(bytes((31 * i * i + 57 * number) % 251 for i in range(120))):
+            after_others, alone = trials.tried(recipe), GraphTrials(write_back_pass).tried(recipe)
+            assert after_others.verdict is alone.verdict, recipe.as_lines()
+            assert after_others.failures == alone.failures
 
 
 def test_the_reference_pass_has_no_finding_on_graphs_and_the_verdicts_agree(tmp_path: Path) -> None:

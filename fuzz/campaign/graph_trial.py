@@ -13,15 +13,14 @@ from torch.export import ExportedProgram
 from copyproof.fuzz.campaign.agreement import Runs, disagree, runs_beside
 from copyproof.fuzz.campaign.failure import Failure, Fault, Form, without_names
 from copyproof.fuzz.compare import differences
+from copyproof.fuzz.execution import Call
 from copyproof.fuzz.forms import run_functional, run_rewritten
-from copyproof.spec.effects import EXECUTORCH
 from copyproof.spec.errors import BadInput, first_line
 from copyproof.spec.obligations import Obligation, Verdict
 from copyproof.spec.pipeline import as_pair
 from copyproof.verify.exhaustive.build import SHAPE, Builder
 from copyproof.verify.exhaustive.recipe import Recipe
-from copyproof.verify.exhaustive.screen import Fault as Odd
-from copyproof.verify.exhaustive.screen import Open, traced, ways_open
+from copyproof.verify.exhaustive.screen import Open, Screen
 from copyproof.verify.passes import run_pass
 from copyproof.verify.prover import prove_pass
 
@@ -39,16 +38,16 @@ class GraphTrial:
 
 @dataclass
 class GraphTrials:
-    """Tries graphs with one pass.
+    """Tries graphs with one pass; those with the same steps one after the other, since they share what the steps mean.
 
     Args:
         write_back_pass: the pass.
     """
 
     write_back_pass: Callable[[Any], Any]
-    builder: Builder = field(default_factory=Builder)
-    computed: dict[Any, Any] = field(default_factory=dict)
+    screen: Screen = field(default_factory=Screen)
     seconds: dict[str, float] = field(default_factory=dict)
+    _original: ExportedProgram | None = None
 
     def tried(self, recipe: Recipe) -> GraphTrial:
         """Runs the pass on a graph, proves what it made, and runs both."""
@@ -60,14 +59,11 @@ class GraphTrials:
             self.seconds[what] = self.seconds.get(what, 0.0) + now - clock
             clock = now
 
-        program = self.builder.program(recipe)
-        lap("building")
-        calls = _calls(recipe)
-        start = {name: _value(10 * place + 10) for place, name in enumerate(recipe.buffers)}
-        expected = run_functional(program, calls, start)
+        self.screen.take_up(recipe)
+        lap("proof")
+        expected = self._expected(recipe)
         lap("running the original")
-        # The pass may rewrite it in place; its inputs and contents stay the same.
-        original = self.builder.program(recipe)
+        program = self.screen.builder.program(recipe)
         lap("building")
         try:
             result = run_pass(self.write_back_pass, program)
@@ -75,23 +71,35 @@ class GraphTrials:
         except (BadInput, TypeError) as error:
             return GraphTrial(Verdict.REFUTED, Runs.NOT_RUN, [_raised(str(error))])
         lap("the pass")
+        original = self.screen.original
         carried = result if isinstance(result, ExportedProgram) else program
         try:
-            opened = ways_open(traced(original, graph_module, signature, EXECUTORCH, self.computed))
-            if self.builder.has_changed(recipe, carried):
-                opened.append(Open(Obligation.FRAME, Odd.CONTENTS))
-                self.computed.clear()
+            opened = self.screen.open_ways(recipe, carried, graph_module, signature)
         except Exception as error:  # the result is so odd that it is no program
             return GraphTrial(Verdict.REFUTED, Runs.NOT_RUN, [_raised(first_line(error))])
         lap("proof")
         try:
-            found = differences(expected, run_rewritten(original, graph_module, signature, calls, start))
+            found = differences([expected], run_rewritten(original, graph_module, signature, self._calls, self._start))
         except Exception as error:  # what cannot run
             found = [f"the rewritten graph cannot run: {first_line(error)[:200]}"]
         lap("running the rewritten graph")
         verdict, runs = self._decided(recipe, opened, not found)
         lap("proof of what congruence leaves open")
         return GraphTrial(verdict, runs, self._failures(verdict, runs, opened, found))
+
+    def _expected(self, recipe: Recipe) -> Call:
+        """What one call gives: every value of the steps is computed once, for all that ends them."""
+        if self.screen.original is not self._original:
+            self._original = self.screen.original
+            count = len(recipe.buffers)
+            self._start = {name: _value(10 * place + 10) for place, name in enumerate(recipe.buffers)}
+            self._calls = [tuple(_value(40 + 7 * place) for place in range(recipe.bystander + 1 - count))]
+            (call,) = run_functional(self._original, self._calls, self._start)
+            self._values, self._bystander = call.outputs, call.inputs_after[-1]
+        new = [self._values[source] for source in recipe.sources]
+        inputs = new[len(recipe.buffers) :]
+        state = dict(zip(recipe.buffers, new, strict=False))
+        return Call(tuple(self._values[value] for value in recipe.outputs), (*inputs, self._bystander), state)
 
     def _decided(self, recipe: Recipe, opened: list[Open], alike: bool) -> tuple[Verdict, Runs]:
         if not opened:
@@ -116,12 +124,6 @@ class GraphTrials:
 def _raised(message: str) -> Failure:
     shape = f"the pass fails: {without_names(message)}"
     return Failure(Form.FUNCTIONAL.value, Form.REWRITTEN.value, Fault.PASS.name, "", shape, "", (message,))
-
-
-def _calls(recipe: Recipe) -> list[tuple[torch.Tensor, ...]]:
-    """The inputs of one call: it starts from any state, and the state that it leaves is compared too."""
-    count = recipe.bystander + 1 - len(recipe.buffers)
-    return [tuple(_value(40 + 7 * place) for place in range(count))]
 
 
 def _value(first: int) -> torch.Tensor:

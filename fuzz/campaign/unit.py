@@ -19,7 +19,7 @@ from copyproof.fuzz.campaign.failure import Failure, without_names
 from copyproof.fuzz.campaign.graph_trial import GraphTrials
 from copyproof.fuzz.campaign.hazards import Branches, hazards_of_graph, hazards_of_module
 from copyproof.fuzz.campaign.levels import MODULES
-from copyproof.fuzz.programs.graphs import graphs
+from copyproof.fuzz.programs.graphs import ENDS, families
 from copyproof.fuzz.programs.stateful import Stateful
 from copyproof.spec.obligations import Verdict
 from copyproof.verify.exhaustive.recipe import Recipe
@@ -165,7 +165,8 @@ def _modules(unit: Unit, outcome: Outcome) -> None:
 
     started = [Stateful.from_json(json.loads(text)) for text in unit.corpus]
     with kept_tables():
-        _each(stateful_modules(started=started), unit, look, (Phase.generate, Phase.target))
+        phases = (Phase.generate, Phase.target)
+        _each(stateful_modules(started=started), unit.seed, unit.programs, look, phases)
     outcome.branches |= branches.taken
 
 
@@ -187,12 +188,16 @@ def _graphs(unit: Unit, outcome: Outcome) -> None:
         if outcome.programs % _COLLECTED == 0:
             gc.collect()
 
+    def look_at_all(family: list[Recipe]) -> None:
+        for recipe in family:
+            look(recipe)
+
     # Graphs are full of cycles: what is there already is left out of the count, the rest collected now and then.
     gc.collect()
     gc.freeze()
     gc.disable()
     try:
-        _each(graphs(), unit, look, (Phase.generate,))
+        _each(families(), unit.seed, -(-unit.programs // ENDS), look_at_all, (Phase.generate,))
     finally:
         gc.enable()
         gc.unfreeze()
@@ -200,8 +205,8 @@ def _graphs(unit: Unit, outcome: Outcome) -> None:
     outcome.branches |= branches.taken
 
 
-_WATCHED = 50
-_COLLECTED = 500
+_WATCHED = 250
+_COLLECTED = 1000
 
 
 def _cover(outcome: Outcome, hazards: set[str], module: Stateful) -> None:
@@ -210,20 +215,22 @@ def _cover(outcome: Outcome, hazards: set[str], module: Stateful) -> None:
         outcome.kept.setdefault(hazard, json.dumps(module.as_json()))
 
 
-def _each(programs: st.SearchStrategy[Any], unit: Unit, look: Callable[[Any], None], phases: tuple[Phase, ...]) -> None:
-    """Looks at as many programs as a unit has."""
+def _each(
+    drawn: st.SearchStrategy[Any], first: int, most: int, look: Callable[[Any], None], phases: tuple[Phase, ...]
+) -> None:
+    """Looks at so many of what a strategy gives, from a seed."""
 
-    @seed(unit.seed)
+    @seed(first)
     @settings(
-        max_examples=unit.programs,
+        max_examples=most,
         database=None,
         deadline=None,
         derandomize=False,
         phases=phases,
         suppress_health_check=list(HealthCheck),
     )
-    @given(programs)
-    def one(program: Any) -> None:
-        look(program)
+    @given(drawn)
+    def one(example: Any) -> None:
+        look(example)
 
     one()

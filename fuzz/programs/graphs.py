@@ -1,7 +1,8 @@
 """Hypothesis strategies for graphs that torch.export never saw: the recipes of the exhaustive check, at any size.
 
-A graph is decoded from bytes that are drawn at once, since drawing one choice after another takes longer than building
-the graph and proving what a pass makes of it. Zero bytes mean the simplest choice, so that failures shrink.
+Graphs come in families that share their steps and differ in how they end: in what is written back where, and in what
+is returned. A family is decoded from bytes that are drawn at once, since drawing one choice after another takes longer
+than building its graphs and proving what a pass makes of them. Zero bytes mean the simplest choice.
 """
 
 from __future__ import annotations
@@ -11,17 +12,19 @@ from collections.abc import Sequence
 from hypothesis import strategies as st
 
 from copyproof.spec.program import Role
-from copyproof.verify.exhaustive.bounds import canonical
 from copyproof.verify.exhaustive.recipe import Act, Kind, Recipe, may_be_written, places_of
 
 _UNARY = (Kind.PURE, Kind.VIEW, Kind.LOWERED, Kind.CLONE, Kind.TURNED, Kind.SEVERAL)
 _KINDS = (*_UNARY, Kind.PURE_OF_TWO, Kind.VIEW, Kind.LOWERED, Kind.WRITE)
 _TARGETS, _STEPS, _OUTPUTS = 4, 9, 4
-_BYTES = 3 + 3 * _STEPS + _TARGETS + _OUTPUTS + 1
+ENDS = 8
+"""How many graphs a family has."""
+_BYTES = 3 + 3 * _STEPS + ENDS * (_TARGETS + _OUTPUTS + 1)
 
 
-def graphs() -> st.SearchStrategy[Recipe]:
-    """Recipes of at most four targets, nine steps and four user outputs, without dead steps.
+def families() -> st.SearchStrategy[list[Recipe]]:
+    """Recipes of at most four targets and nine steps, none of them dead: ENDS of them with the same targets and steps,
+    and at most four user outputs, more where a step would be dead otherwise.
 
     In-place steps write a target, a temporary or a view of one, as in the exhaustive check.
     """
@@ -43,12 +46,17 @@ class _Choices:
         return items[self.below(len(items))]
 
 
-def decoded(data: bytes) -> Recipe:
-    """The recipe that bytes stand for."""
+def decoded(data: bytes) -> list[Recipe]:
+    """The recipes that bytes stand for."""
     choices = _Choices(data)
     count = 1 + choices.below(_TARGETS)
     inputs = choices.below(2) * choices.below(count + 1)
     roles = (Role.BUFFER,) * (count - inputs) + (Role.USER_INPUT,) * inputs
+    steps = _steps(choices, count)
+    return [_ended(choices, roles, steps) for _ in range(ENDS)]
+
+
+def _steps(choices: _Choices, count: int) -> tuple[Act, ...]:
     acts: list[Act] = []
     for _ in range(choices.below(_STEPS + 1)):
         values = count + 1 + len(acts)
@@ -62,11 +70,15 @@ def decoded(data: bytes) -> Recipe:
             if not may_be_written(count, places[first], places[second]):
                 continue
         acts.append(Act(kind.value, (first, second)))
-    values = count + 1 + len(acts)
+    return tuple(acts)
+
+
+def _ended(choices: _Choices, roles: tuple[Role, ...], steps: tuple[Act, ...]) -> Recipe:
+    values = len(roles) + 1 + len(steps)
     sources: list[int] = []
-    for place in range(count):
-        taken = {s for s, role in zip(sources, roles, strict=False) if role is roles[place]}
+    for role in roles:
+        taken = {s for s, other in zip(sources, roles, strict=False) if other is role}
         # Late values first, since early placement is about what comes after them.
         sources.append(choices.of([v for v in reversed(range(values)) if v not in taken]))
     returned = [choices.below(values) for _ in range(choices.below(_OUTPUTS + 1))]
-    return canonical(Recipe(roles, tuple(acts), tuple(sources), tuple(returned)))
+    return Recipe(roles, steps, tuple(sources), tuple(returned)).with_dead_steps_returned()

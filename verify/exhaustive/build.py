@@ -29,19 +29,28 @@ SHAPE = (2, 2)
 _ZEROS = torch.zeros(SHAPE).numpy().tobytes()
 
 
+_OPERATORS = {
+    Kind.PURE: aten.mul.Tensor,
+    Kind.PURE_OF_TWO: aten.add.Tensor,
+    Kind.VIEW: aten.view.default,
+    Kind.TURNED: aten.permute.default,
+    Kind.LOWERED: aten.view_copy.default,
+    Kind.CLONE: aten.clone.default,
+    Kind.SEVERAL: aten.topk.default,
+    Kind.WRITE: aten.add_.Tensor,
+}
+_ATTRIBUTES: dict[Kind, tuple[Any, ...]] = {
+    Kind.VIEW: (list(SHAPE),),
+    Kind.TURNED: ([1, 0],),
+    Kind.LOWERED: (list(SHAPE),),
+    Kind.SEVERAL: (SHAPE[-1],),
+}
+
+
 def call_of(step: Act, place: int) -> tuple[Any, tuple[Any, ...]]:
     """The operator that a step calls, and its arguments after its operands; `place` counts the steps from 0."""
-    constant = float(place + 2)
-    return {
-        Kind.PURE: (aten.mul.Tensor, (constant,)),
-        Kind.PURE_OF_TWO: (aten.add.Tensor, ()),
-        Kind.VIEW: (aten.view.default, (list(SHAPE),)),
-        Kind.TURNED: (aten.permute.default, ([1, 0],)),
-        Kind.LOWERED: (aten.view_copy.default, (list(SHAPE),)),
-        Kind.CLONE: (aten.clone.default, ()),
-        Kind.SEVERAL: (aten.topk.default, (SHAPE[-1],)),
-        Kind.WRITE: (aten.add_.Tensor, ()),
-    }[step.kind]
+    kind = step.kind
+    return _OPERATORS[kind], (float(place + 2),) if kind is Kind.PURE else _ATTRIBUTES.get(kind, ())
 
 
 def weights_of(step: Act, place: int) -> dict[str, Any]:

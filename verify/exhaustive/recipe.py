@@ -6,7 +6,7 @@ tensors of one shape, so that every value can be the source of every target.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from functools import cached_property, lru_cache
 from typing import Any
@@ -100,6 +100,14 @@ class Recipe:
         while not recipe.live:
             # The last one first: nothing that is left uses its value.
             recipe = recipe._without(max(i for i, needed in enumerate(recipe._needed()) if not needed))
+        return recipe
+
+    def with_dead_steps_returned(self) -> Recipe:
+        """The same program with the values of dead steps, the last ones of each chain, as outputs too."""
+        recipe = self
+        while not all(needed := recipe._needed()):
+            last = max(i for i, used in enumerate(needed) if not used)
+            recipe = replace(recipe, outputs=(*recipe.outputs, self.bystander + 1 + last))
         return recipe
 
     def _needed(self) -> list[bool]:

@@ -110,9 +110,7 @@ class Screen:
 
     def pair(self, recipe: Recipe, graph_module: GraphModule, signature: ExportGraphSignature) -> Pair:
         """The original's functional meaning and the rewritten program's memory meaning, over one table of contents."""
-        frame = Frame(recipe.targets, recipe.steps)
-        if frame != self._frame:
-            self._take_up(frame)
+        self.take_up(recipe)
         original, functional = self._of_frame(recipe)
         require_same_placeholders(self.original, graph_module)
         reader = Reader(
@@ -128,7 +126,12 @@ class Screen:
         memory = evaluate(rewritten, "M", known=self.known)
         return Traced(original, rewritten, original, functional, memory)
 
-    def _take_up(self, frame: Frame) -> None:
+    def take_up(self, recipe: Recipe) -> None:
+        """Reads and evaluates the steps of `recipe`, if they are not those of the last one: `original` is then the
+        program that writes nothing back and returns every value of these steps."""
+        frame = Frame(recipe.targets, recipe.steps)
+        if frame == self._frame:
+            return
         self._frame = frame
         whole = Recipe(frame.targets, frame.steps, tuple(range(len(frame.targets))), ())
         whole = replace(whole, outputs=tuple(range(whole.values)))
@@ -165,35 +168,6 @@ class Traced(Pair):
     ) -> None:
         super().__init__(original, rewritten, baseline)
         self.__dict__.update(functional=functional, memory=memory)
-
-
-def traced(
-    original: ExportedProgram,
-    graph_module: GraphModule,
-    signature: ExportGraphSignature,
-    profile: Profile,
-    computed: dict[Any, Any],
-) -> Pair:
-    """The pair of an original and what a pass made of it, over one table of contents.
-
-    Args:
-        original: the original; its graph may not be the one that the pass rewrote.
-        graph_module, signature: what the pass returned.
-        profile: how the rewritten graph will be lowered.
-        computed: what is kept from one pair to the next.
-
-    Raises:
-        BadInput: the rewritten graph is no program.
-    """
-    before = original.graph_module, original.graph_signature
-    program = Reader(original, *before, NO_LOWERING, {}, computed=computed).program()
-    functional = evaluate(program, "F")
-    known = {(d.symbol, d.operands): name for name, d in functional.definitions.items()}
-    require_same_placeholders(original, graph_module)
-    trusted = {node.name: node for node in original.graph.nodes}
-    reader = Reader(original, graph_module, signature, profile, trusted, read=program, computed=computed)
-    rewritten = reader.program()
-    return Traced(program, rewritten, program, functional, evaluate(rewritten, "M", known=known))
 
 
 def ways_open(pair: Pair) -> list[Open]:
