@@ -20,6 +20,7 @@ from copyproof.fuzz.planned import run_planned
 from copyproof.fuzz.programs.stateful import Holder, Place, Stateful, Step
 from copyproof.fuzz.runtime import RuntimeFailure
 from copyproof.impl import reference_pass
+from copyproof.spec.obligations import Verdict
 from copyproof.spec.pipeline import copy_of, copy_of_edge, standing_in
 from copyproof.verify.corpus import find
 from copyproof.verify.corpus.example import backend_config, calls_of, export
@@ -96,6 +97,16 @@ def test_a_user_input_that_is_written_in_place_keeps_its_memory_to_the_end() -> 
     module = Stateful(holders, (Step("row_", (0, 1, 2)), Step("times_", (2,), (2,))), ())
     assert failures(tried(module, reference_pass, "reinplace")) == []
     assert failures(tried(module, insert_write_back_for_buffers_pass, "reinplace")) != []
+
+
+def test_a_custom_operator_that_writes_a_buffer_runs_alike_in_all_forms() -> None:
+    shape = (1, 4, 1, 2)
+    holders = (Holder(Place.BUFFER, shape), Holder(Place.BUFFER, shape), Holder(Place.INPUT, (1, 1, 1, 2)))
+    update, add = Step("update_cache", (0, 2), (1,)), Step("add_", (1, 0))
+    trial = tried(Stateful(holders, (Step("clone", (0,)), update, add), (3, 0)), reference_pass)
+    assert failures(trial) == []
+    assert set(trial.forms) == set(Form) - {Form.PROVER}
+    assert {(report.verdict, runs) for _, report, runs in judged(trial).values()} == {(Verdict.PROVED, Runs.ALIKE)}
 
 
 def test_a_cast_that_decompositions_lose_is_the_fault_of_export() -> None:

@@ -6,7 +6,7 @@ import json
 
 import pytest
 import torch
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given, seed, settings
 from hypothesis import strategies as st
 
 from copyproof.fuzz.campaign.hazards import Branches, hazards_of_graph, hazards_of_module
@@ -15,6 +15,7 @@ from copyproof.fuzz.compare import differences
 from copyproof.fuzz.execution import run_eager
 from copyproof.fuzz.programs.drawing import stateful_modules
 from copyproof.fuzz.programs.graphs import ENDS, decoded, families
+from copyproof.fuzz.programs.operations import OPERATIONS
 from copyproof.fuzz.programs.stateful import Holder, Place, Stateful, Step
 from copyproof.fuzz.programs.workbench import Invalid, checked
 from copyproof.impl import reference_pass
@@ -46,6 +47,20 @@ def test_the_text_of_a_module_runs_and_gives_the_same_twice(module: Stateful) ->
     first, second = (run_eager(*module.built(), state=True) for _ in range(2))
     assert differences(first, second) == []
     assert all(len(call.outputs) == len(module.outputs) for call in first)
+
+
+def test_every_operation_is_drawn() -> None:
+    drawn: set[str] = set()
+
+    @settings(_QUICK, max_examples=100, database=None)
+    @given(stateful_modules())
+    def draw(module: Stateful) -> None:
+        drawn.update(step.name for step in module.steps)
+
+    for number in range(30):
+        if drawn != set(OPERATIONS):
+            seed(number)(draw)()
+    assert drawn == set(OPERATIONS)
 
 
 @given(families())

@@ -34,6 +34,8 @@ def hazards_of_module(module: Stateful) -> set[str]:
                 found.add(f"{module.holders[into].place.name.lower()} written")
             if step.name in ("row_", "put_", "head_"):
                 found.add("write at an index")
+            if operation.registers:
+                found.add("write by a custom operator")
         if step.name == "copy_":
             a, b = step.operands
             if a < first and b < first:

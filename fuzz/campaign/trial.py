@@ -112,7 +112,7 @@ def tried(module: Stateful, write_back_pass: Callable[[Any], Any], pipeline: str
     except Exception as error:  # whatever torch.export and to_edge do not take
         trial.rejected = f"{type(error).__name__}: {first_line(error)[:300]}"
         return trial
-    _lowered(trial, edge, calls, write_back_pass, config)
+    _lowered(trial, edge, calls, write_back_pass, config, module.registers)
     return trial
 
 
@@ -131,6 +131,7 @@ def _lowered(
     calls: Sequence[tuple[Any, ...]],
     write_back_pass: Callable[[Any], Any],
     config: ExecutorchBackendConfig,
+    registers: Sequence[str],
 ) -> None:
     """Lowers an Edge program, and runs and proves all forms of it."""
     carried = carried_by(config)
@@ -150,7 +151,7 @@ def _lowered(
         _graphs(trial, trial.original, calls, write_back_pass)
     if lowered is None:
         return
-    _file(trial, meant, lowered, calls, carried)
+    _file(trial, meant, lowered, calls, carried, registers)
     if trial.original is not None and trial.rewritten is not None and Form.REWRITTEN in trial.forms:
         _from_zero(trial, trial.original, trial.rewritten, lowered, calls, carried)
     if trial.file_report is not None and trial.file_report.verdict is Verdict.REFUTED:
@@ -179,13 +180,14 @@ def _file(
     lowered: Any,
     calls: Sequence[tuple[Any, ...]],
     carried: Sequence[str],
+    registers: Sequence[str],
 ) -> None:
     """The lowered graph over its arenas, the file in the runtime, and its proof."""
     with _timed(trial, "planned arena"), _skipping(trial, Form.PLANNED):
         trial.forms[Form.PLANNED] = run_planned(lowered.exported_program(), calls, carried)
     with _timed(trial, "runtime"), _skipping(trial, Form.RUNTIME):
         mutated = mutated_inputs(meant.graph_signature)
-        trial.forms[Form.RUNTIME] = run_program(lowered.buffer, calls, mutated=mutated, seconds=_SECONDS)
+        trial.forms[Form.RUNTIME] = run_program(lowered.buffer, calls, registers, mutated, _SECONDS)
     with _timed(trial, "proof of the file"):
         trial.file_report = _reported(lambda: prove_program(meant, bytes(lowered.buffer), timeout=_TIMEOUT))
 

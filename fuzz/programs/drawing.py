@@ -11,7 +11,7 @@ from copyproof.fuzz.programs.operations import OPERATIONS, Effect, Operation
 from copyproof.fuzz.programs.stateful import Holder, Place, Stateful, Step
 from copyproof.fuzz.programs.workbench import Invalid, Workbench
 
-_SHAPES: tuple[tuple[int, ...], ...] = ((4,), (2, 2), (4, 2), (2,), ())
+_SHAPES: tuple[tuple[int, ...], ...] = ((4,), (2, 2), (4, 2), (2,), (), (1, 4, 1, 2))
 _TYPES = ("float32", "int64", "float64", "int32")
 _RARE = ("map", "cast", "cond")
 
@@ -19,6 +19,9 @@ _COMMON: tuple[str, ...] = tuple(name for name in OPERATIONS if name not in _RAR
 _COPIES = ("copy_", "copy_", "add_", "view", "slice")
 _NAMES = (*_COMMON, *_COPIES, *_RARE)
 """The operations to choose from: simple ones first, copies more often."""
+
+_PARTICULAR = ("row_", "put_", "head", "head_", "update_cache")
+"""Those that few modules have the operands for."""
 
 
 @st.composite
@@ -46,8 +49,10 @@ def stateful_modules(draw: st.DrawFn, most_steps: int = 8, started: Sequence[Sta
 @st.composite
 def _holders(draw: st.DrawFn) -> list[Holder]:
     """One to three buffers, then inputs; mostly of one type, so that they can be copied into each other."""
-    shape, dtype = draw(st.sampled_from(_SHAPES)), draw(st.sampled_from(("float32", *_TYPES)))
     sizes = draw(st.integers(0, 7)) == 7
+    # A buffer that what varies is a head of.
+    shape = draw(st.sampled_from([s for s in _SHAPES if not sizes or s[:1] == (4,)]))
+    dtype = draw(st.sampled_from(("float32", *_TYPES)))
 
     def one(place: Place, counting: bool = False) -> Holder:
         other = draw(st.integers(0, 3)) == 3
@@ -64,6 +69,9 @@ def _holders(draw: st.DrawFn) -> list[Holder]:
     found += [one(Place.INPUT) for _ in range(draw(st.integers(1, 2)))]
     if sizes:
         found.append(Holder(Place.INPUT, (4, *shape[1:]), dtype, sizes=True))
+    if len(shape) == 4:
+        # What one step writes into a cache.
+        found.append(Holder(Place.INPUT, (1, 1, *shape[2:]), dtype))
     if draw(st.booleans()):
         found.append(Holder(Place.POSITION, (1,), "int64"))
         if shape:
@@ -82,6 +90,8 @@ def _draw_step(draw: st.DrawFn, bench: Workbench) -> None:
         _late_view(draw, bench)
     elif kind == 16:
         _write_through_a_view(draw, bench)
+    elif kind in (14, 15) and (fitting := [name for name in _PARTICULAR if bench.fits(OPERATIONS[name])]):
+        _draw_one(draw, bench, OPERATIONS[draw(st.sampled_from(fitting))])
     else:
         _draw_one(draw, bench, OPERATIONS[draw(st.sampled_from(_NAMES))])
 
@@ -90,7 +100,7 @@ def _draw_one(draw: st.DrawFn, bench: Workbench, operation: Operation, first: in
     """Adds a step, if there is anything that the operation takes; on `first`, if one is given."""
     operands: list[int] = []
     for _ in operation.takes:
-        candidates = bench.candidates(operation, operands)
+        candidates = [v for v in bench.candidates(operation, operands) if bench.fits(operation, (*operands, v))]
         if first is not None and not operands:
             candidates = [value for value in candidates if value == first]
         if not candidates:

@@ -38,6 +38,7 @@ class Operation:
         attributes: the attributes there are for the operands, simple ones first.
         sizes: whether it takes tensors whose first size is not fixed.
         stand_in: what is executed while steps are chosen, where the text takes seconds.
+        registers: the module that registers it and its kernel; empty for what torch and the runtime have.
     """
 
     name: str
@@ -47,6 +48,7 @@ class Operation:
     attributes: Callable[[Sequence[Tensor]], Sequence[Attributes]] = lambda tensors: ((),)
     sizes: bool = False
     stand_in: str = ""
+    registers: str = ""
 
 
 LARGEST = 16
@@ -112,6 +114,18 @@ def _written_long(before: Sequence[Tensor], tensor: Tensor) -> bool:
 
 def _position(before: Sequence[Tensor], tensor: Tensor) -> bool:
     return tensor.dtype is torch.int64 and tensor.shape == (1,)
+
+
+def _cache(before: Sequence[Tensor], tensor: Tensor) -> bool:
+    """It is a whole tensor of one batch; through views of a buffer the custom operator does not lower (1.5.1)."""
+    whole = tensor._base is None and tensor.is_contiguous()
+    return whole and tensor.dim() == 4 and tensor.shape[0] == 1 and tensor.dtype is torch.float32
+
+
+def _token(before: Sequence[Tensor], tensor: Tensor) -> bool:
+    """It is one row of a cache."""
+    cache = before[0]
+    return tensor.dtype == cache.dtype and tensor.shape == (1, 1, *cache.shape[2:]) and tensor.is_contiguous()
 
 
 def _joins(before: Sequence[Tensor], tensor: Tensor) -> bool:
@@ -208,5 +222,13 @@ OPERATIONS: dict[str, Operation] = {
         ),
         Operation("head", "{0}[: {1}.shape[0]] + {1}", _F, (_dimensions(1), _any)),
         Operation("head_", "{0}[: {1}.shape[0]].copy_({1})", _W, (_written, _any)),
+        Operation(
+            "update_cache",
+            "torch.ops.llama.update_cache({1}, {0}, {a})",
+            _W,
+            (_cache, _token),
+            lambda t: [(i,) for i in range(t[0].shape[1])],
+            registers="executorch.extension.llm.custom_ops.custom_ops",
+        ),
     )
 }

@@ -76,6 +76,11 @@ class Stateful:
             counts[holder.place] += 1
         return found + [f"v{len(found) + i}" for i in range(len(self.steps))]
 
+    @property
+    def registers(self) -> tuple[str, ...]:
+        """The modules that register its custom operations."""
+        return tuple(sorted({name for step in self.steps if (name := OPERATIONS[step.name].registers)}))
+
     def lines(self) -> list[str]:
         """The steps, as lines of Python."""
         names, first = self.names, len(self.holders)
@@ -96,6 +101,7 @@ class Stateful:
         return "\n".join(
             [
                 "import torch",
+                *(f"import {name}" for name in self.registers),
                 "",
                 "",
                 "class Model(torch.nn.Module):",

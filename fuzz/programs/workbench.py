@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Sequence
 from typing import Any
 
@@ -46,6 +47,12 @@ class Workbench:
             and self._sizes_agree(operation, before, value)
             and takes(tensors, tensor)
         ]
+
+    def fits(self, operation: Operation, before: tuple[int, ...] = ()) -> bool:
+        """Whether there are values for all operands of the operation that come after those in `before`."""
+        if len(before) == len(operation.takes):
+            return True
+        return any(self.fits(operation, (*before, value)) for value in self.candidates(operation, before))
 
     def attributes(self, operation: Operation, operands: Sequence[int]) -> Sequence[tuple[Any, ...]]:
         """The attributes that the operation can have on these operands."""
@@ -131,6 +138,8 @@ class Workbench:
         scope: dict[str, Any] = {"torch": torch, "result": None}
         scope.update({f"v{o}": self.values[o] for o in step.operands})
         line = line_of(step, "result", names, drawing=True)
+        if name := OPERATIONS[step.name].registers:
+            importlib.import_module(name)
         try:
             exec(line, scope)
         except (RuntimeError, IndexError, TypeError, ValueError) as error:
