@@ -144,6 +144,9 @@ class _Run(Interpreter):
         if n.target is memory.alloc:
             return pytree.tree_map(self._placed, n.meta["spec"], is_leaf=lambda spec: isinstance(spec, TensorSpec))
         args, kwargs = self.fetch_args_kwargs_from_env(n)
+        if n.target is memory.view and (place := self._arenas.place(n.meta["spec"])) is not None:
+            # The emitter looks at its plan only, wherever its operand has come to lie (exir/emit/_emitter.py, 1.5.1).
+            return place
         if n.target is torch.ops.higher_order.cond:
             condition, then, other, operands = args
             return _Run(then if bool(condition) else other, self._arenas).run(*operands)

@@ -109,6 +109,22 @@ def test_a_custom_operator_that_writes_a_buffer_runs_alike_in_all_forms() -> Non
     assert {(report.verdict, runs) for _, report, runs in judged(trial).values()} == {(Verdict.PROVED, Runs.ALIKE)}
 
 
+def test_a_view_is_looked_at_where_the_plan_has_it() -> None:
+    """The view of what reinplacing writes in place has memory of its own, wherever that was written."""
+    holders = (Holder(Place.BUFFER, (2,)), Holder(Place.INPUT, (2,)), Holder(Place.POSITION, (1,), "int64"))
+    steps = (Step("row_", (0, 2, 3)), Step("view", (0,), ((2,),)), Step("add", (1, 5)))
+    found = failures(tried(Stateful((*holders, Holder(Place.INPUT, (1,))), steps, (6,)), reference_pass, "reinplace"))
+    assert [(f.right, f.fault, f.obligation) for f in found] == [(Form.PLANNED.value, Fault.PLAN.name, "OUTPUT")]
+
+
+def test_a_refuted_state_that_no_output_shows_is_seen_in_the_planned_arena() -> None:
+    holders = (Holder(Place.BUFFER, (2,)), Holder(Place.INPUT, (2,)), Holder(Place.POSITION, (1,), "int64"))
+    steps = (Step("row_", (1, 2, 3)), Step("view", (1,), ((2,),)), Step("add_", (0, 5)))
+    module = Stateful((*holders, Holder(Place.INPUT, (1,))), steps, ())
+    found = failures(tried(module, insert_write_back_for_buffers_pass, "reinplace"))
+    assert [(f.right, f.fault, f.obligation) for f in found] == [(Form.PLANNED.value, Fault.PLAN.name, "STATE")]
+
+
 def test_a_cast_that_decompositions_lose_is_the_fault_of_export() -> None:
     module = Stateful((Holder(Place.BUFFER, dtype="int64"), INPUT), (Step("copy_", (0, 1)),), (0,))
     found = failures(tried(module, reference_pass))

@@ -101,15 +101,17 @@ def _of_file(report: Report) -> tuple[str, str]:
     others = [f for f in refuted if f.obligation is not Obligation.INIT]
     if not others:
         return "", "other numbers"
-    finding = others[0]
-    for conflict in finding.conflicts:
+    # How the plan goes wrong is told under PLAN, whatever it does to outputs and state.
+    for conflict in (conflict for finding in others for conflict in finding.conflicts):
         write, read, last = (_role(name) for name in (conflict.write, conflict.read, conflict.last_write))
-        return finding.obligation.name, f"{write} over {last} before {read}"
-    return finding.obligation.name, ""
+        return others[0].obligation.name, f"{write} over {last} before {read}"
+    return others[0].obligation.name, ""
 
 
 def _role(name: str) -> str:
     """What a step of a conflict is, without its name."""
+    if name == "nothing":
+        return name
     if name.startswith("output"):
         return "an output"
     if re.search(r"\.(then|else)\.", name):
