@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Mapping
+from itertools import combinations
 from typing import Any
 
 import torch
@@ -12,9 +13,10 @@ from copyproof.spec.effects import Chain, Contents, Effect, canonical, effect_of
 from copyproof.spec.errors import BadInput
 from copyproof.spec.runtime_kernels import refused, reshaped
 from copyproof.verify.evaluate import copied, copied_row, keeps_first
-from copyproof.verify.execution import Lost, Running, View, spelled_type
+from copyproof.verify.execution import Lost, Running, View, spelled_type, together
 from copyproof.verify.kernels import REFUSED, VIEW, spell_number, spell_values
-from copyproof.verify.machine import Delegate, Free, Items, Kernel, Plain, Tensor, layout_of, overlap
+from copyproof.verify.machine import Delegate, Free, Items, Kernel, Plain, Span, Tensor, layout_of, overlap
+from copyproof.verify.memory import Guard
 from copyproof.verify.trace import Content
 
 _NUMBERS: Mapping[str, Callable[..., Any]] = {
@@ -178,21 +180,19 @@ class Calls(Running):
     def _require_apart(self, read: list[int], written: list[int], pointwise: bool) -> None:
         """Notes where a call writes bytes that it still reads: a kernel may write before it has read all, unless it
         goes element by element over just the same bytes."""
-        spans = [span for index in dict.fromkeys(written) for span in self._spans(self._named(index))]
-        for i, span in enumerate(spans):
-            if any(overlap(span, other) for other in spans[:i]):
+        places = {index: self._placed(self._named(index)) for index in written}
+        for (_, mine), (_, theirs) in combinations(places.items(), 2):
+            for span in _shared(mine, theirs):
                 arena, start, end = span
                 self.found.plan.append(f"{self.label} writes two results into bytes {start} to {end} of arena {arena}")
         for index in written:
-            into = self._spans(self._named(index))
             for other in read:
                 if not isinstance(self.slots[other], Tensor):
                     continue
-                a, b = self._type_of(index), self._type_of(other)
-                for span in self._spans(self._named(other)):
-                    for theirs in into:
-                        same = span == theirs and spelled_type(a) == spelled_type(b)
-                        if overlap(span, theirs) and not (pointwise and same):
+                alike = spelled_type(self._type_of(index)) == spelled_type(self._type_of(other))
+                for when, span in self._placed(self._named(other)):
+                    for theirs in _shared(places[index], [(when, span)]):
+                        if not (pointwise and alike and span == theirs):
                             arena, low, high = theirs
                             self.found.plan.append(
                                 f"{self.label} writes bytes {low} to {high} of arena {arena} while it reads bytes "
@@ -292,6 +292,11 @@ def _keeps_first(effect: Effect, name: str, first: Tensor | None, into: Tensor) 
 def _unusual(tensor: Tensor) -> bool:
     """Whether dimensions lie in memory in another order than the usual one."""
     return tensor.layout != tensor.type.dtype
+
+
+def _shared(some: list[tuple[Guard, Span]], others: list[tuple[Guard, Span]]) -> list[Span]:
+    """Those of `some` that overlap one of `others` under conditions that can hold together."""
+    return [a for when, a in some for given, b in others if together(when, given) and overlap(a, b)]
 
 
 def _told(value: Any) -> str:

@@ -314,12 +314,26 @@ class Running:
 
     def _spans(self, named: Named) -> list[Span]:
         """The bytes that a name may stand for."""
+        return [span for _, span in self._placed(named)]
+
+    def _placed(self, named: Named, assumed: Guard = frozenset()) -> list[tuple[Guard, Span]]:
+        """The bytes that a name may stand for, each with the conditions under which it does."""
         if isinstance(named, View):
-            return self._spans(named.base)
+            return self._placed(named.base, assumed)
         if isinstance(named, Either):
-            return self._spans(named.then) + self._spans(named.other)
+            return [
+                placed
+                for side, holds in ((named.then, True), (named.other, False))
+                if (named.condition, not holds) not in assumed
+                for placed in self._placed(side, assumed | {(named.condition, holds)})
+            ]
         slot = self._tensor(named)
-        return [slot.span] if slot.in_an_arena else [(-1 - named, 0, int(slot.type.nbytes))]
+        return [(assumed, slot.span if slot.in_an_arena else (-1 - named, 0, int(slot.type.nbytes)))]
+
+
+def together(a: Guard, b: Guard) -> bool:
+    """Whether two sets of conditions can hold at once."""
+    return not any((condition, not holds) in b for condition, holds in a)
 
 
 def spelled_type(tensor: Tensor | None) -> str:

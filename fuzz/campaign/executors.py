@@ -12,10 +12,12 @@ from copyproof.verify.exhaustive.processes import processes
 Executors = Callable[[], AbstractContextManager[Executor]]
 """Makes an executor; asked again where one broke."""
 
+_TASKS = 40
+
 
 def pool(workers: int) -> Executors:
-    """Processes on this machine."""
-    return lambda: processes(workers)
+    """Processes on this machine, each for some minutes: torch keeps what it has compiled, 20 MB a minute."""
+    return lambda: processes(workers, _TASKS)
 
 
 def cluster(address: str) -> tuple[Executors, int]:

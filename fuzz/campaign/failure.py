@@ -23,7 +23,8 @@ class Form(Enum):
 class Fault(Enum):
     """Whose fault a failure is; the value says it."""
 
-    EXPORT = "torch.export, to_edge or an early pass"
+    EXPORT = "torch.export or to_edge"
+    EARLY = "an early pass of the pipeline"
     PASS = "the write-back pass"
     LATER = "a later pass of the pipeline"
     PLAN = "the memory plan"
@@ -58,7 +59,7 @@ class Failure:
     def signature(self) -> str:
         """What failures of one kind have in common. The pipeline is part of it where its own stages are at fault."""
         fault = Fault[self.fault]
-        pipeline = self.pipeline if fault in (Fault.LATER, Fault.UNPLANNED) else ""
+        pipeline = self.pipeline if fault in (Fault.EARLY, Fault.LATER, Fault.UNPLANNED) else ""
         parts = (f"{self.left} / {self.right}", fault.value, self.obligation, self.shape, pipeline)
         return "; ".join(part for part in parts if part)
 

@@ -45,7 +45,7 @@ def _not_running(trial: Trial) -> Iterator[Failure]:
     functional, rewritten, runtime = Form.FUNCTIONAL, Form.REWRITTEN, Form.RUNTIME
     if trial.fails_to_lower:
         ran = rewritten in trial.forms
-        fault = Fault.UNPLANNED if ran else Fault.PASS if trial.original is not None else Fault.EXPORT
+        fault = Fault.UNPLANNED if ran else Fault.PASS if trial.original is not None else Fault.EARLY
         why, shape = f"to_executorch fails: {trial.fails_to_lower}", "does not lower"
         yield _failure(trial, rewritten if ran else functional, runtime, fault, why, shape)
     elif rewritten in trial.skipped:
@@ -63,7 +63,7 @@ def _failure(trial: Trial, left: Form, right: Form, fault: Fault, why: str, shap
 
 def _difference(trial: Trial, left: Form, right: Form, lines: list[str]) -> Failure:
     fault = {
-        Form.FUNCTIONAL: Fault.EXPORT,
+        Form.FUNCTIONAL: Fault.EXPORT if trial.edge_differs else Fault.EARLY,
         Form.REWRITTEN: Fault.PASS,
         Form.PLANNED: Fault.UNPLANNED,
         Form.RUNTIME: Fault.FILE if left is Form.PLANNED else Fault.UNPLANNED,
@@ -72,9 +72,12 @@ def _difference(trial: Trial, left: Form, right: Form, lines: list[str]) -> Fail
     graph, file = trial.graph_report, trial.file_report
     if fault is Fault.PASS and graph is not None and graph.verdict is Verdict.REFUTED:
         obligation, shape = _of_graph(trial)
-    elif fault is Fault.UNPLANNED and file is not None and file.verdict is Verdict.REFUTED:
-        obligation, shape = _of_file(file)
-        fault = trial.stage or fault
+    elif file is not None and file.verdict is Verdict.REFUTED:
+        plan = any(f.obligation is Obligation.PLAN and f.verdict is Verdict.REFUTED for f in file.findings)
+        if fault is Fault.UNPLANNED or (fault is Fault.FILE and plan):
+            # The arenas of the planned form are filled by PyTorch's kernels, which compute before they write.
+            obligation, shape = _of_file(file)
+            fault = trial.stage or fault
     return Failure(left.value, right.value, fault.name, obligation, shape, trial.pipeline, tuple(lines[:_SHOWN]))
 
 

@@ -52,6 +52,7 @@ class Trial:
         fails_to_lower: what to_executorch raises, or empty.
         graph_report, file_report: what the prover says of the rewritten graph and of the file, where there is one.
         original, rewritten: the program before the write-back pass, and what the pass made of it.
+        edge_differs: whether the Edge program differs from eager already; None where the functional graph does not.
         from_zero: what the rewritten graph gives where what the file does not carry starts at zero, as it does there.
         elsewhere: whether a refuted file shows other numbers from states that no call reaches; None where not tried.
         stage: what is at fault for a refuted file after the write-back pass.
@@ -67,6 +68,7 @@ class Trial:
     file_report: Report | None = None
     original: ExportedProgram | None = None
     rewritten: tuple[GraphModule, ExportGraphSignature] | None = None
+    edge_differs: bool | None = None
     from_zero: list[Call] | None = None
     elsewhere: bool | None = None
     stage: Fault | None = None
@@ -149,6 +151,9 @@ def _lowered(
             trial.fails_to_lower = first_line(error)[:300]
     if trial.original is not None:
         _graphs(trial, trial.original, calls, write_back_pass)
+        functional = trial.forms.get(Form.FUNCTIONAL)
+        if functional is not None and differences(trial.forms[Form.EAGER], functional):
+            trial.edge_differs = bool(differences(trial.forms[Form.EAGER], run_functional(meant, calls)))
     if lowered is None:
         return
     _file(trial, meant, lowered, calls, carried, registers)

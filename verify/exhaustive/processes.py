@@ -20,13 +20,18 @@ from copyproof.spec.errors import BadInput
 
 
 @contextmanager
-def processes(workers: int) -> Iterator[ProcessPoolExecutor]:
+def processes(workers: int, tasks: int | None = None) -> Iterator[ProcessPoolExecutor]:
     """A pool of so many processes. At the end of the context what still runs in them is ended.
+
+    Args:
+        workers: how many.
+        tasks: after how many tasks a process makes room for a new one; None for never.
 
     Raises:
         BadInput: a process died while the pass ran in it.
     """
-    pool = ProcessPoolExecutor(workers, mp_context=multiprocessing.get_context("spawn"), initializer=_set_up)
+    context = multiprocessing.get_context("spawn")
+    pool = ProcessPoolExecutor(workers, context, _set_up, max_tasks_per_child=tasks)
     try:
         yield pool
     except BrokenProcessPool as error:
