@@ -125,6 +125,12 @@ def test_a_refuted_state_that_no_output_shows_is_seen_in_the_planned_arena() -> 
     assert [(f.right, f.fault, f.obligation) for f in found] == [(Form.PLANNED.value, Fault.PLAN.name, "STATE")]
 
 
+def test_results_of_branches_that_never_run_together_may_share_bytes() -> None:
+    holders = (INPUT, Holder(Place.POSITION, (1,), "int64"), Holder(Place.INPUT, (1,)))
+    steps = (Step("cond", (0, 0)), Step("put_", (3, 1, 2)))
+    assert failures(tried(Stateful(holders, steps, (3,)), reference_pass, "reinplace")) == []
+
+
 def test_a_cast_that_decompositions_lose_is_the_fault_of_export() -> None:
     module = Stateful((Holder(Place.BUFFER, dtype="int64"), INPUT), (Step("copy_", (0, 1)),), (0,))
     found = failures(tried(module, reference_pass))

@@ -42,9 +42,11 @@ class GraphTrials:
 
     Args:
         write_back_pass: the pass.
+        asks: whether the solver decides what congruence leaves open; otherwise numbers that differ refute on their own.
     """
 
     write_back_pass: Callable[[Any], Any]
+    asks: bool = True
     screen: Screen = field(default_factory=Screen)
     seconds: dict[str, float] = field(default_factory=dict)
     _original: ExportedProgram | None = None
@@ -104,6 +106,8 @@ class GraphTrials:
     def _decided(self, recipe: Recipe, opened: list[Open], alike: bool) -> tuple[Verdict, Runs]:
         if not opened:
             return Verdict.PROVED, Runs.ALIKE if alike else Runs.DIFFER
+        if not alike and not self.asks:
+            return Verdict.REFUTED, Runs.DIFFER
         # A builder of its own: what this one keeps may have been changed by the pass.
         report = prove_pass(Builder().program(recipe), self.write_back_pass)
         return report.verdict, runs_beside(report, alike)

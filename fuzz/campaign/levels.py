@@ -25,9 +25,11 @@ def program_of(text: str) -> Program:
     return Stateful.from_json(data) if "holders" in data else Recipe.from_json(data)
 
 
-def failing(write_back_pass: Callable[[Any], Any], pipeline: str) -> Callable[[Program], list[Failure]]:
-    """A function that says how a program fails, with a pass and in a pipeline."""
-    trials = GraphTrials(write_back_pass)
+def failing(
+    write_back_pass: Callable[[Any], Any], pipeline: str, asks: bool = True
+) -> Callable[[Program], list[Failure]]:
+    """A function that says how a program fails, with a pass and in a pipeline; `asks` as of `GraphTrials`."""
+    trials = GraphTrials(write_back_pass, asks)
 
     def failures(program: Program) -> list[Failure]:
         if isinstance(program, Recipe):

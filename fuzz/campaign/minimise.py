@@ -58,7 +58,7 @@ def minimise(
 def _minimised(
     signature: str, program: Program, failure: Failure, pass_name: str, pipeline: str, small: bool
 ) -> Minimal:
-    failures = failing(named_pass(pass_name), pipeline)
+    failures = failing(named_pass(pass_name), pipeline, asks=failure.fault == Fault.PROVER.name)
     found = failure
 
     def fails(candidate: Program) -> bool:
