@@ -46,7 +46,7 @@ def main() -> None:
     results = timed("the pass", lambda program: as_pair(write_back_pass(program)), programs)
     made = list(zip(chosen, programs, results, strict=True))
     pairs = timed("reading and evaluating both meanings", lambda m: screen.pair(m[0], *m[2]), made)
-    whole = timed("all of the proof", lambda m: screen.open_ways(m[0], m[1], *m[2]), made)
+    whole = timed("all of the proof", lambda m: screen.open_ways(m[0], [m[1]], *m[2]), made)
     assert len(pairs) == len(whole)
     spent["closing each way to break an obligation"] = (
         spent.pop("all of the proof") - spent["reading and evaluating both meanings"]

@@ -13,10 +13,13 @@ from copy import deepcopy
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
-if TYPE_CHECKING:
-    import torch
-    from torch.export import ExportedProgram, ExportGraphSignature
+import torch
+from torch._subclasses.fake_tensor import FakeTensor
+from torch.export import ExportedProgram, ExportGraphSignature
+from torch.fx import GraphModule
+from torch.utils import _pytree as pytree
 
+if TYPE_CHECKING:
     WriteBackPass = Callable[[ExportedProgram], ExportedProgram | tuple[torch.fx.GraphModule, ExportGraphSignature]]
 
 
@@ -75,9 +78,6 @@ def as_pair(result: Any) -> tuple[torch.fx.GraphModule, ExportGraphSignature]:
     Raises:
         TypeError: it is neither an ExportedProgram nor a pair of GraphModule and ExportGraphSignature.
     """
-    import torch
-    from torch.export import ExportedProgram, ExportGraphSignature
-
     if isinstance(result, ExportedProgram):
         return result.graph_module, result.graph_signature
     if (
@@ -93,15 +93,30 @@ def as_pair(result: Any) -> tuple[torch.fx.GraphModule, ExportGraphSignature]:
     )
 
 
-def copy_of(program: ExportedProgram) -> ExportedProgram:
-    """A deep copy of a program, its nodes named as in the original.
+def carriers(given: ExportedProgram, result: Any) -> tuple[ExportedProgram, ...]:
+    """The programs whose contents a rewritten graph may run over: the one that the pass was given, which a pipeline
+    goes on with whatever is returned, and the one that it returned, if that is another one."""
+    return (given, result) if isinstance(result, ExportedProgram) and result is not given else (given,)
 
-    `deepcopy` alone renames what is named as a Python builtin (an input `input` becomes `input_1`), and leaves the
-    signature as it is.
+
+def copy_of(program: ExportedProgram) -> ExportedProgram:
+    """A deep copy of a program, its nodes named as in the original, with types of its own.
+
+    `deepcopy` alone renames what is named as a Python builtin (an input `input` becomes `input_1`), leaves the
+    signature as it is, and shares the fake tensors that are the nodes' types, which a pass may change in place.
     """
     copied = deepcopy(program)
     _restore_names(copied, program)
+    for module in copied.graph_module.modules():
+        for node in module.graph.nodes if isinstance(module, GraphModule) else ():
+            if "val" in node.meta:
+                node.meta["val"] = pytree.tree_map_only(FakeTensor, _type_of_its_own, node.meta["val"])
     return copied
+
+
+def _type_of_its_own(fake: FakeTensor) -> Any:
+    with torch.no_grad():
+        return fake.detach()
 
 
 def copy_of_edge(edge: Any) -> Any:

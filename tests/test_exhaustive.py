@@ -146,7 +146,7 @@ def test_what_the_screen_closes_the_solver_proves_and_what_it_leaves_open_the_so
     program = screen.builder.program(recipe)
     try:
         graph_module, signature = write_back(program)
-        opened = screen.open_ways(recipe, program, graph_module, signature)
+        opened = screen.open_ways(recipe, [program], graph_module, signature)
         report = prove_pass(Builder().program(recipe), write_back)
     except Exception as error:
         assert "before it is defined" in str(error) or "cannot run" in str(error)
@@ -262,7 +262,7 @@ def test_smallest_is_what_brute_force_finds_smallest_too() -> None:
             screen = Screen()
             program = screen.builder.program(recipe)
             result = known_wrong.after_last_schema_reader(program)
-            faults = {way.fault for way in screen.open_ways(recipe, program, *result)}
+            faults = {way.fault for way in screen.open_ways(recipe, [program], *result)}
             assert Fault.READ_THROUGH_LOWERED_VIEW not in faults
 
 

@@ -181,9 +181,8 @@ class Calls(Running):
         """Notes where a call writes bytes that it still reads: a kernel may write before it has read all, unless it
         goes element by element over just the same bytes."""
         places = {index: self._placed(self._named(index)) for index in written}
-        for (_, mine), (_, theirs) in combinations(places.items(), 2):
-            for span in _shared(mine, theirs):
-                arena, start, end = span
+        for some, others in combinations(places.values(), 2):
+            for arena, start, end in _shared(some, others):
                 self.found.plan.append(f"{self.label} writes two results into bytes {start} to {end} of arena {arena}")
         for index in written:
             for other in read:

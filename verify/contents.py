@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import torch
 from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind
+from torch.fx import GraphModule, Node
 
 from copyproof.spec.signature import held
 from copyproof.verify.pair import Pair
-from copyproof.verify.spelling import raw_bytes
+from copyproof.verify.spelling import attribute, raw_bytes
 
 _HELD = (InputKind.BUFFER, InputKind.PARAMETER, InputKind.CONSTANT_TENSOR)
 
@@ -31,8 +33,14 @@ def changed_contents(original: ExportedProgram, rewritten: ExportedProgram) -> s
     return ""
 
 
-def shared_memory(program: ExportedProgram, pair: Pair) -> str:
-    """Why inputs that share memory cannot be judged: one of them is written; empty where there are none."""
+def shared_memory(program: ExportedProgram, graph_module: GraphModule, pair: Pair) -> str:
+    """Why inputs that share memory cannot be judged: one of them is written; empty where there are none.
+
+    Args:
+        program: holds parameters, buffers and constants.
+        graph_module: the graph that runs over them, and may hold constants of its own.
+        pair: what is judged.
+    """
     written = {write.storage.name for write in pair.memory.writes} | set(pair.targets)
     owner: dict[int, str] = {}
     for spec in program.graph_signature.input_specs:
@@ -45,7 +53,20 @@ def shared_memory(program: ExportedProgram, pair: Pair) -> str:
         first = owner.setdefault(pointer, spec.arg.name)
         if first != spec.arg.name and {first, spec.arg.name} & written:
             return f"{pair.role(first)} and {pair.role(spec.arg.name)} share memory, which the model does not know"
+    for node, value in constants_of(graph_module):
+        first = owner.get(_pointer(value), "")
+        if first in written or (first and node.name in written):
+            return f"{pair.role(first)} and the constant {node.target} share memory, which the model does not know"
     return ""
+
+
+def constants_of(graph_module: GraphModule) -> Iterator[tuple[Node, Any]]:
+    """The tensors that a graph holds itself, with the nodes that name them."""
+    for node in graph_module.graph.nodes:
+        if node.op == "get_attr":
+            value = attribute(graph_module, str(node.target))
+            if isinstance(value, torch.Tensor):
+                yield node, value
 
 
 def _pointer(value: Any) -> int:

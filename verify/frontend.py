@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Mapping
-from contextlib import nullcontext
 from dataclasses import replace
+from functools import cached_property
 from typing import Any
 
 import torch
 from torch._subclasses.fake_tensor import (
     DataDependentOutputException,
     DynamicOutputShapeException,
+    FakeTensor,
+    FakeTensorMode,
     UnsupportedOperatorException,
 )
 from torch.export import ExportedProgram, ExportGraphSignature
@@ -367,6 +369,9 @@ class Reader:
             self.unchanged.add(node)
             val = (known or node).meta.get("val")
             return attribute(self.graph_module, str(node.target)) if val is None and node.op == "get_attr" else val
+        if node.op == "placeholder":
+            # Inputs are handed over by position; what the target of one is called means nothing.
+            return (known or node).meta.get("val")
         if node.op != "call_function":
             return attribute(self.graph_module, str(node.target)) if node.op == "get_attr" else node.meta.get("val")
         if node.target is operator.getitem:
@@ -381,25 +386,48 @@ class Reader:
         return self.computed[key]
 
     def _run(self, node: Node, args: Any, kwargs: Any) -> Any:
-        """What a call returns on fake operands; BadInput where it cannot run on them."""
-        leaves = pytree.tree_leaves((args, kwargs))
-        mode = next((v.fake_mode for v in leaves if hasattr(v, "fake_mode")), None)
+        """What a call returns on fake operands; BadInput where it cannot run on them. What the node says of itself
+        counts for nothing: a pass wrote it."""
         if isinstance(node.target, torch._ops.HigherOrderOperator):
-            return node.meta.get("val")
-        if mode is None and any(isinstance(v, torch.Tensor) for v in leaves):
-            return node.meta.get("val")
-        if mode is not None:
-            held = lambda v: v if hasattr(v, "fake_mode") else mode.from_tensor(v)  # noqa: E731
-            args, kwargs = pytree.tree_map_only(torch.Tensor, held, (args, kwargs))
+            return self._as_known(node)
+        args, kwargs = pytree.tree_map_only(torch.Tensor, self._fake, (args, kwargs))
         try:
-            with torch.no_grad(), mode or nullcontext():
+            with torch.no_grad(), self.mode:
                 return node.target(*args, **kwargs)  # type: ignore[operator]
         except _NO_FAKE_KERNEL:
-            return node.meta.get("val") if isinstance(node.meta.get("val"), torch.Tensor) else None
+            return self._as_known(node)
         except Exception as error:
             if any(v is None for v in pytree.tree_leaves([self.vals[n] for n in node.all_input_nodes])):
                 return None
             raise BadInput(f"node {node.name} cannot run: {(str(error).splitlines() or [''])[0]}") from error
+
+    @cached_property
+    def mode(self) -> FakeTensorMode:
+        """The mode of the original's fake tensors, or a new one where it has none."""
+        vals = (leaf for node in self.original.graph.nodes for leaf in pytree.tree_leaves(node.meta.get("val")))
+        found = next((v.fake_mode for v in vals if isinstance(v, FakeTensor)), None)
+        return found or FakeTensorMode(allow_non_fake_inputs=True)
+
+    def _fake(self, value: torch.Tensor) -> torch.Tensor:
+        return value if isinstance(value, FakeTensor) else self.mode.from_tensor(value)
+
+    def _as_known(self, node: Node) -> Any:
+        """What the original's call of this name returns, where it is the same but for operands of the same types;
+        nothing else says what a call returns that cannot run on fake tensors. None where there is no such call."""
+        known = self.trusted.get(node.name)
+        if known is None or known.target is not node.target:
+            return None
+        mine, theirs = node.all_input_nodes, known.all_input_nodes
+        places = {operand: f"%{place}" for place, operand in enumerate(mine)}
+        others = {operand: f"%{place}" for place, operand in enumerate(theirs)}
+        if repr(map_arg((node.args, node.kwargs), places.get)) != repr(map_arg((known.args, known.kwargs), others.get)):
+            return None
+        for operand, other in zip(mine, theirs, strict=True):
+            mine_is = [tensor_type(leaf) for _, leaf in _leaves(self.vals[operand])]
+            theirs_is = [tensor_type(leaf) for _, leaf in _leaves(other.meta.get("val"))]
+            if operand not in self.unchanged and (mine_is != theirs_is or None in mine_is):
+                return None
+        return known.meta.get("val")
 
 
 def _call_of(target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

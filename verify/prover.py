@@ -6,7 +6,7 @@ of uninterpreted operators is not yet a miscompile: only if the numbers differ (
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from time import perf_counter
@@ -18,7 +18,7 @@ from torch.fx import GraphModule
 from copyproof.spec.effects import EXECUTORCH, Chain, Profile
 from copyproof.spec.errors import BadInput
 from copyproof.spec.obligations import Obligation, Verdict
-from copyproof.spec.pipeline import as_pair, copy_of
+from copyproof.spec.pipeline import as_pair, carriers, copy_of
 from copyproof.spec.rule import Rule
 from copyproof.verify import explain, quality, safety
 from copyproof.verify.conformance import deviations
@@ -65,7 +65,7 @@ def prove(
             not list as mutated.
     """
     carried = rewritten if isinstance(rewritten, ExportedProgram) else None
-    return _prove(original, rewritten, carried, profile, timeout, keep_queries)
+    return _prove(original, rewritten, (carried,) if carried else (), profile, timeout, keep_queries)
 
 
 def prove_pass(
@@ -86,21 +86,31 @@ def prove_pass(
     _require_program(original)
     given = copy_of(original)
     result = run_pass(write_back_pass, given)
-    carried = result if isinstance(result, ExportedProgram) else given
-    return _prove(original, result, carried, profile, timeout, keep_queries, rule_of(write_back_pass))
+    return _prove(original, result, carriers(given, result), profile, timeout, keep_queries, rule_of(write_back_pass))
+
+
+def prove_result(original: ExportedProgram, given: ExportedProgram, result: Any) -> Report:
+    """Proves what a pass made of a program, without running it again; otherwise as `prove_pass`.
+
+    Args:
+        original: the original.
+        given: the program that the pass was given: like the original, and now perhaps rewritten.
+        result: what it returned.
+    """
+    return _prove(original, result, carriers(given, result), EXECUTORCH, 60.0, None)
 
 
 def _prove(
     original: ExportedProgram,
     rewritten: Any,
-    carried: ExportedProgram | None,
+    carried: Sequence[ExportedProgram],
     profile: Profile,
     timeout: float,
     keep_queries: Path | None,
     rule: Rule | None = None,
 ) -> Report:
-    """Proves a pair; `carried` is the program whose parameters, buffers and constants the rewritten graph has, `rule`
-    the rule that the pass says it follows."""
+    """Proves a pair; `carried` are the programs whose parameters, buffers and constants the rewritten graph may run
+    over, `rule` the rule that the pass says it follows."""
     started = perf_counter()
     _require_program(original)
     try:
@@ -114,7 +124,7 @@ def _prove(
     findings += [_earliest(pair, theory), _lifetime(pair, theory)]
     if rule is not None:
         findings.append(_by_rule(pair, rule))
-    changed = changed_contents(original, carried) if carried is not None else ""
+    changed = next(filter(None, (changed_contents(original, program) for program in carried)), "")
     if changed:
         findings = [_refuted(f, changed) if f.obligation is Obligation.FRAME else f for f in findings]
     seen: Witness | None = None
@@ -127,9 +137,8 @@ def _prove(
         }
         seen = witness(original, graph_module, signature, profile, watch)
         findings = [_weighed(f, seen) for f in findings]
-    for program in (original, carried):
-        shared = shared_memory(program, pair) if program is not None else ""
-        if shared:
+    for program in (original, *carried):
+        if shared := shared_memory(program, graph_module, pair):
             findings = [_doubted(f, shared) for f in findings]
     statistics = {
         "steps": len(pair.rewritten.steps),

@@ -17,21 +17,21 @@ from copyproof.fuzz.execution import Call
 from copyproof.fuzz.forms import run_functional, run_rewritten
 from copyproof.spec.errors import BadInput, first_line
 from copyproof.spec.obligations import Obligation, Verdict
-from copyproof.spec.pipeline import as_pair
+from copyproof.spec.pipeline import as_pair, carriers
 from copyproof.verify.exhaustive.build import SHAPE, Builder
 from copyproof.verify.exhaustive.recipe import Recipe
 from copyproof.verify.exhaustive.screen import Open, Screen
 from copyproof.verify.passes import run_pass
-from copyproof.verify.prover import prove_pass
+from copyproof.verify.prover import prove_result
 
 _SHOWN = 4
 
 
 @dataclass
 class GraphTrial:
-    """What one graph gave: the verdict, what the runs showed beside it, and what is wrong."""
+    """What one graph gave: the verdict (None where the pass made no program), what the runs showed, what is wrong."""
 
-    verdict: Verdict
+    verdict: Verdict | None
     runs: Runs
     failures: list[Failure] = field(default_factory=list)
 
@@ -71,21 +71,20 @@ class GraphTrials:
             result = run_pass(self.write_back_pass, program)
             graph_module, signature = as_pair(result)
         except (BadInput, TypeError) as error:
-            return GraphTrial(Verdict.REFUTED, Runs.NOT_RUN, [_raised(str(error))])
+            return GraphTrial(None, Runs.NOT_RUN, [_raised(str(error))])
         lap("the pass")
         original = self.screen.original
-        carried = result if isinstance(result, ExportedProgram) else program
         try:
-            opened = self.screen.open_ways(recipe, carried, graph_module, signature)
+            opened = self.screen.open_ways(recipe, carriers(program, result), graph_module, signature)
         except Exception as error:  # the result is so odd that it is no program
-            return GraphTrial(Verdict.REFUTED, Runs.NOT_RUN, [_raised(first_line(error))])
+            return GraphTrial(None, Runs.NOT_RUN, [_raised(first_line(error))])
         lap("proof")
         try:
             found = differences([expected], run_rewritten(original, graph_module, signature, self._calls, self._start))
         except Exception as error:  # what cannot run
             found = [f"the rewritten graph cannot run: {first_line(error)[:200]}"]
         lap("running the rewritten graph")
-        verdict, runs = self._decided(recipe, opened, not found)
+        verdict, runs = self._decided(recipe, opened, program, result, not found)
         lap("proof of what congruence leaves open")
         return GraphTrial(verdict, runs, self._failures(verdict, runs, opened, found))
 
@@ -103,13 +102,15 @@ class GraphTrials:
         state = dict(zip(recipe.buffers, new, strict=False))
         return Call(tuple(self._values[value] for value in recipe.outputs), (*inputs, self._bystander), state)
 
-    def _decided(self, recipe: Recipe, opened: list[Open], alike: bool) -> tuple[Verdict, Runs]:
+    def _decided(
+        self, recipe: Recipe, opened: list[Open], given: ExportedProgram, result: Any, alike: bool
+    ) -> tuple[Verdict, Runs]:
         if not opened:
             return Verdict.PROVED, Runs.ALIKE if alike else Runs.DIFFER
         if not alike and not self.asks:
             return Verdict.REFUTED, Runs.DIFFER
         # A builder of its own: what this one keeps may have been changed by the pass.
-        report = prove_pass(Builder().program(recipe), self.write_back_pass)
+        report = prove_result(Builder().program(recipe), given, result)
         return report.verdict, runs_beside(report, alike)
 
     def _failures(self, verdict: Verdict, runs: Runs, opened: list[Open], found: list[str]) -> list[Failure]:
@@ -117,7 +118,7 @@ class GraphTrials:
         if disagree(verdict, runs):
             shape = f"graph {verdict.value}, and {'numbers differ' if found else 'no number differs'}"
             return [Failure(Form.PROVER.value, forms[1], Fault.PROVER.name, "", shape, "", tuple(found[:_SHOWN]))]
-        if verdict is not Verdict.REFUTED:
+        if verdict is not Verdict.REFUTED and runs is not Runs.DIFFER:
             return []
         kinds = list(type(opened[0].fault)) if opened else []
         first = min(opened, key=lambda way: kinds.index(way.fault)) if opened else None

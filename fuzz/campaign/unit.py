@@ -182,7 +182,8 @@ def _graphs(unit: Unit, outcome: Outcome) -> None:
                 trial = trials.tried(recipe)
         else:
             trial = trials.tried(recipe)
-        outcome.agreed("graph", trial.verdict, trial.runs)
+        if trial.verdict is not None:
+            outcome.agreed("graph", trial.verdict, trial.runs)
         for failure in trial.failures:
             outcome.saw(failure, recipe)
         if outcome.programs % _COLLECTED == 0:

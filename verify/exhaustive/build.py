@@ -70,6 +70,7 @@ class Builder:
     mode: FakeTensorMode = field(default_factory=FakeTensorMode)
     types: dict[Any, Any] = field(default_factory=dict)
     shells: dict[Any, ExportedProgram] = field(default_factory=dict)
+    _strides: dict[Any, list[tuple[int, ...]]] = field(default_factory=dict)
 
     def program(self, recipe: Recipe) -> ExportedProgram:
         """A program of its own for `recipe`: graph, signature, contents."""
@@ -99,15 +100,19 @@ class Builder:
         kept = (
             len(program.state_dict) == len(held)
             and not program.constants
-            and all(isinstance(v, torch.Tensor) and v.dtype is torch.float32 and v.shape == SHAPE for v in held)
+            and all(isinstance(v, torch.Tensor) and v.dtype is torch.float32 and _is_plain(v) for v in held)
             and all(v.detach().numpy().tobytes() == _ZEROS for v in held)
-            and len({v.data_ptr() for v in held}) == len(held)
+            and len({v.untyped_storage().data_ptr() for v in held}) == len(held)
         )
         return not kept or self._types_changed()
 
     def _types_changed(self) -> bool:
-        leaves = [v for value in self.types.values() for v in (value if isinstance(value, (list, tuple)) else (value,))]
-        if all(tuple(v.shape) == SHAPE for v in leaves):
+        leaves = [
+            (value, strides)
+            for key, values in self.types.items()
+            for value, strides in zip(_listed(values), self._strides[key], strict=True)
+        ]
+        if all(_is_plain(value, strides) for value, strides in leaves):
             return False
         self.types.clear()
         return True
@@ -146,15 +151,19 @@ class Builder:
 
     def _input_type(self) -> Any:
         if "input" not in self.types:
-            self.types["input"] = self.mode.from_tensor(torch.zeros(SHAPE))
+            self._keep("input", self.mode.from_tensor(torch.zeros(SHAPE)))
         return self.types["input"]
+
+    def _keep(self, key: Any, values: Any) -> None:
+        self.types[key] = values
+        self._strides[key] = [value.stride() for value in _listed(values)]
 
     def _type(self, step: Act, operands: list[Node], more: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         values = [node.meta["val"] for node in operands]
         key = (step.kind, *(value.stride() for value in values))
         if key not in self.types:
             with self.mode:
-                self.types[key] = call_of(step, 0)[0](*values, *more, **kwargs)
+                self._keep(key, call_of(step, 0)[0](*values, *more, **kwargs))
         return self.types[key]
 
     def _output_specs(self, recipe: Recipe, outputs: list[Node]) -> list[OutputSpec]:
@@ -185,3 +194,12 @@ class Builder:
 def example(place: int) -> torch.Tensor:
     """The example of user input number `place`."""
     return torch.arange(1.0, 5.0).reshape(SHAPE) + 4.0 * place
+
+
+def _listed(values: Any) -> Any:
+    return values if isinstance(values, (list, tuple)) else (values,)
+
+
+def _is_plain(value: torch.Tensor, strides: tuple[int, ...] = (SHAPE[-1], 1)) -> bool:
+    """Whether a tensor has the one shape, the strides that are given, and nothing before it in its storage."""
+    return tuple(value.shape) == SHAPE and value.stride() == strides and not value.storage_offset()

@@ -8,7 +8,7 @@ to decide.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field, replace
 from enum import Enum
@@ -23,6 +23,7 @@ from copyproof.spec.program import Output, Program
 from copyproof.spec.rule import Relation, Rule
 from copyproof.verify import safety
 from copyproof.verify.conformance import deviations, manners_of
+from copyproof.verify.contents import constants_of
 from copyproof.verify.evaluate import evaluate
 from copyproof.verify.exhaustive.bounds import Frame
 from copyproof.verify.exhaustive.build import Builder, mutation_of
@@ -86,13 +87,17 @@ class Screen:
     _frame: Frame | None = None
 
     def open_ways(
-        self, recipe: Recipe, carried: ExportedProgram, graph_module: GraphModule, signature: ExportGraphSignature
+        self,
+        recipe: Recipe,
+        carried: Sequence[ExportedProgram],
+        graph_module: GraphModule,
+        signature: ExportGraphSignature,
     ) -> list[Open]:
         """What is open about a rewritten program; nothing where it is proved.
 
         Args:
             recipe: the original.
-            carried: the program that holds the rewritten graph's buffers.
+            carried: the programs whose buffers the rewritten graph may run over.
             graph_module, signature: what the pass returned.
 
         Raises:
@@ -102,8 +107,11 @@ class Screen:
         found = ways_open(pair)
         if self.rule is not None:
             found += [Open(Obligation.RULE, Fault.RULE, text) for text in deviations(pair, self.rule)]
-        if self.builder.has_changed(recipe, carried):
+        changed = any([self.builder.has_changed(recipe, program) for program in carried])
+        # A constant of the graph's own may be the very memory of a buffer.
+        if changed or any(constants_of(graph_module)):
             found.append(Open(Obligation.FRAME, Fault.CONTENTS))
+        if changed:
             self._frame = None
             self.computed.clear()
         return found

@@ -17,11 +17,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from torch.export import ExportedProgram
-
 from copyproof.spec.errors import BadInput, first_line
 from copyproof.spec.obligations import Obligation, Verdict
-from copyproof.spec.pipeline import as_pair
+from copyproof.spec.pipeline import as_pair, carriers
 from copyproof.verify.exhaustive.bounds import Bounds, Frame, blocks, completed, count_of_blocks
 from copyproof.verify.exhaustive.ledger import Ledger
 from copyproof.verify.exhaustive.processes import processes
@@ -251,8 +249,7 @@ class _Judge:
         try:
             result = run_pass(self.write_back_pass, program)
             graph_module, signature = as_pair(result)
-            carried = result if isinstance(result, ExportedProgram) else program
-            return self.screen.open_ways(recipe, carried, graph_module, signature)
+            return self.screen.open_ways(recipe, carriers(program, result), graph_module, signature)
         except (BadInput, TypeError) as error:
             return [Open(Obligation.OUTPUT, Fault.RAISES, str(error))]
         except Exception as error:  # the result is so odd that the screen fails on it
