@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import datetime
@@ -36,7 +37,8 @@ def show(record: Record, folder: Path, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps(_as_json(record, folder), indent=2))
         return
-    console = Console(soft_wrap=True)
+    # Where no terminal says how wide it is, names of folders are to stay whole.
+    console = Console(width=None if sys.stdout.isatty() else 200)
     findings = record.findings()
     about = record.about
     console.print(f"[bold]{escape(about['pass'])}[/bold], seed {about['seed']}, in {escape(str(folder))}")
@@ -50,7 +52,8 @@ def show(record: Record, folder: Path, as_json: bool) -> None:
     _show_findings(console, "known", [f for f in findings if f.known], folder)
     for name, why, seen in record.gone():
         console.print(f"\nknown issue {name} does not show any more ({escape(why)}); instead: {escape(seen)}")
-    console.print(f"\n{len(fresh)} new kinds of failure, {len(findings) - len(fresh)} known ones")
+    kinds = "kind" if len(fresh) == 1 else "kinds"
+    console.print(f"\n{len(fresh)} new {kinds} of failure, {len(findings) - len(fresh)} known")
 
 
 def _show_work(console: Console, record: Record) -> None:
@@ -91,7 +94,8 @@ def _show_coverage(console: Console, record: Record) -> None:
 def _show_findings(console: Console, what: str, findings: list[Finding], folder: Path) -> None:
     if not findings:
         return
-    table = Table(f"{what}: at fault", "broken", "programs", "where" if what == "new" else "known as")
+    table = Table(f"{what}: at fault", "broken", "programs")
+    table.add_column("where" if what == "new" else "known as", overflow="fold")
     for finding in findings:
         failure = finding.failure
         broken = ": ".join(part for part in (failure.obligation, failure.shape) if part)

@@ -29,10 +29,14 @@ def _levels(context: click.Context, option: click.Parameter, value: str) -> tupl
 
 @click.group(invoke_without_command=True)
 @click.option(
-    "--hours", type=click.FloatRange(min=0, min_open=True, max=1e4), help="Look for so long.  [default: a minute]"
+    "--hours",
+    type=click.FloatRange(min=0, min_open=True, max=1e4),
+    help="Look for so long; what was found last is made small after that.  [default: a minute]",
 )
 @click.option(
-    "--programs", type=click.IntRange(1), help="Look at so many programs of each level and pipeline, however long."
+    "--programs",
+    type=click.IntRange(1),
+    help="Look at so many programs of each level and pipeline, however long; graphs come in families of eight.",
 )
 @options.workers
 @click.option(
@@ -61,6 +65,7 @@ def _levels(context: click.Context, option: click.Parameter, value: str) -> tupl
     callback=_levels,
     default="modules,graphs",
     show_default=True,
+    metavar="LEVELS",
     help="modules go through torch.export and all forms down to the runtime; graphs are made directly.",
 )
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Decides the programs.")
@@ -94,7 +99,7 @@ def fuzz(
 
     Makes stateful programs at random, runs each in every form (eager, functional graph, rewritten graph, planned arena,
     .pte file in the runtime), asks the prover, and compares. Each kind of failure is told once, made small, and written
-    to DIR/failures/NAME with a script that needs torch and executorch alone.
+    to DIR/failures/NAME, where numbers differ with a script that needs torch and executorch alone.
 
     \b
         copyproof fuzz --hours 8 --workers 2 --out campaign/
@@ -107,17 +112,17 @@ def fuzz(
     """
     if context.invoked_subcommand is not None:
         return
-    from copyproof.command import campaigns
     from copyproof.command import programs as models
 
     with failing("fuzz", as_json):
         models.quiet()
+        from copyproof.command import campaigns
         from copyproof.fuzz.campaign import corpus
         from copyproof.fuzz.campaign.campaign import Campaign, Settings, gone, new_findings
         from copyproof.fuzz.campaign.executors import cluster, pool
         from copyproof.fuzz.campaign.known import OWN, known_in
         from copyproof.fuzz.campaign.pipelines import config_of
-        from copyproof.fuzz.campaign.record import Record
+        from copyproof.fuzz.campaign.record import Record, alone
         from copyproof.verify.passes import named_pass
 
         named_pass(pass_name)
@@ -133,7 +138,7 @@ def fuzz(
         kept = corpus.opened(out / "corpus", database)
         meter = sys.stderr.isatty() if progress is None else progress
         try:
-            with campaigns.told(meter) as tell:
+            with alone(out), campaigns.told(meter) as tell:
                 Campaign(settings, record, kept, executors, tell).run()
                 gone(issues, settings, record)
         except KeyboardInterrupt:

@@ -29,8 +29,9 @@ from copyproof.verify.passes import named
 
 
 def quiet() -> None:
-    """Keeps the libraries' warnings and log lines out of the report."""
+    """Keeps the libraries' warnings and log lines out of the report, those of processes that are started too."""
     warnings.simplefilter("ignore")
+    os.environ.setdefault("PYTHONWARNINGS", "ignore")
     logging.disable(logging.ERROR)
 
 

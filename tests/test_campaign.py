@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import sqlite3
 import subprocess
 import sys
 import time
@@ -25,7 +26,7 @@ from copyproof.fuzz.campaign.graph_trial import GraphTrials
 from copyproof.fuzz.campaign.known import OWN, Known, known_in
 from copyproof.fuzz.campaign.levels import GRAPHS, MODULES
 from copyproof.fuzz.campaign.minimise import minimise
-from copyproof.fuzz.campaign.record import Record
+from copyproof.fuzz.campaign.record import Record, alone
 from copyproof.fuzz.campaign.unit import Outcome, Unit, run_unit
 from copyproof.fuzz.campaign.written import read_finding
 from copyproof.fuzz.programs.graphs import decoded
@@ -244,6 +245,7 @@ def test_two_campaigns_share_a_corpus_on_a_redis_server(tmp_path: Path) -> None:
         (("fuzz", "--pipeline", "odd"), "none of shipped, unnamed, reinplace"),
         (("fuzz", "--pipeline", "json:loads"), "cannot be called"),
         (("fuzz", "--known", "/no/such/file.toml"), "No such file"),
+        (("fuzz", "--scheduler", "127.0.0.1"), "is no address"),
         (("fuzz", "--scheduler", "tcp://127.0.0.1:9"), "no scheduler with a worker answers"),
         (("fuzz", "--database", "redis://127.0.0.1:9/0"), "no Redis server answers"),
         (("fuzz", "show", "/no/such/campaign"), "holds no campaign"),
@@ -257,6 +259,38 @@ def test_bad_input_is_one_sentence(arguments: tuple[str, ...], words: str, tmp_p
     assert words in sentence(result)
 
 
+def test_a_damaged_record_or_program_is_bad_input(tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "empty" / "campaign.sqlite").touch()
+    assert "holds no campaign" in sentence(run("fuzz", "show", tmp_path / "empty"))
+    record = campaign(tmp_path / "odd", "tests.hostile_passes:raises_something_odd", programs=16)
+    folder = tmp_path / "odd" / "failures" / record.findings()[0].name
+    about = read_finding(folder)
+    for change, words in [
+        ({"level": MODULES}, "its program is one of graphs"),
+        ({"program": {**about["program"], "sources": [77]}}, "the program of the failure is none"),
+    ]:
+        (folder / "program.json").write_text(json.dumps({**about, **change}))
+        result = run("fuzz", "replay", folder)
+        assert result.exit_code == 2 and words in sentence(result)
+    with sqlite3.connect(tmp_path / "odd" / "campaign.sqlite") as connection:
+        connection.execute("update unit set told = '{'")
+    assert "record is damaged" in sentence(run("fuzz", "show", tmp_path / "odd"))
+
+
+def test_two_campaigns_do_not_work_in_one_folder(tmp_path: Path) -> None:
+    with alone(tmp_path):
+        result = run("fuzz", "--programs", 1, "--level", "graphs", "--out", tmp_path)
+    assert result.exit_code == 2 and "another campaign is at work" in sentence(result)
+
+
+def test_a_pass_that_fails_says_nothing_about_issues_of_the_pipeline(tmp_path: Path) -> None:
+    settings = Settings(tmp_path, "tests.hostile_passes:raises_something_odd", known=tuple(known_in(OWN)))
+    record = Record(tmp_path, settings.about)
+    gone([issue for issue in settings.known if issue.name == "mutated parameters"], settings, record)
+    assert record.gone() == []
+
+
 def test_the_command_finds_shows_and_replays(tmp_path: Path) -> None:
     out = tmp_path / "campaign"
     name = "tests.known_wrong:user_outputs_reversed"
@@ -266,6 +300,6 @@ def test_the_command_finds_shows_and_replays(tmp_path: Path) -> None:
     found = json.loads(shown.stdout)["findings"]
     wrong = next(f for f in found if f["obligation"] == "OUTPUT")
     assert "expected" in wrong["printed"]
-    assert "new kinds of failure" in run("fuzz", "show", out).stdout
+    assert "of failure, 0 known" in run("fuzz", "show", out).stdout
     again = run("fuzz", "replay", wrong["folder"])
     assert again.exit_code == 1 and "fails as before" in again.stdout

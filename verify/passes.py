@@ -83,9 +83,9 @@ def run_pass(write_back_pass: Callable[[Any], Any], program: ExportedProgram) ->
     except KeyboardInterrupt:
         raise
     except BaseException as error:  # a verdict must not look like what a pass raises
-        name = getattr(write_back_pass, "__name__", repr(write_back_pass))
+        name = getattr(write_back_pass, "__name__", type(write_back_pass).__name__)
         raise BadInput(
-            f"the pass {name} raised {first_line(error)}; run it on this program alone to see where"
+            f"the pass {name!r} raised {first_line(error)}; run it on this program alone to see where"
         ) from error
 
 

@@ -21,12 +21,15 @@ from copyproof.fuzz.campaign import corpus
 from copyproof.fuzz.campaign.executors import Executors
 from copyproof.fuzz.campaign.failure import Failure, Fault, Form
 from copyproof.fuzz.campaign.known import Known, name_of
-from copyproof.fuzz.campaign.levels import GRAPHS, MODULES, failing, program_of
+from copyproof.fuzz.campaign.levels import GRAPHS, MODULES, failing, level_of, program_of
 from copyproof.fuzz.campaign.minimise import Minimal, minimise
+from copyproof.fuzz.campaign.pipelines import config_of
 from copyproof.fuzz.campaign.record import Finding, Record
 from copyproof.fuzz.campaign.unit import Outcome, Sighting, Unit, run_unit
 from copyproof.fuzz.campaign.written import write_finding
-from copyproof.spec.errors import first_line
+from copyproof.fuzz.programs.stateful import Stateful
+from copyproof.fuzz.programs.workbench import Invalid, checked
+from copyproof.spec.errors import BadInput, first_line
 from copyproof.verify.passes import named_pass
 
 PROGRAMS = {MODULES: 25, GRAPHS: 400}
@@ -225,18 +228,29 @@ class Campaign:
 
     def _told(self) -> str:
         programs, kinds, new = self.record.counts()
+        small = sum(function is minimise for function, _ in self._running.values())
+        late = f"; the time is up, {small} failures are being made small" if self._over() and small else ""
         looked = ", ".join(f"{count:,} {level} {pipeline}".rstrip() for (level, pipeline), count in programs.items())
-        return f"{looked or 'no program yet'}; {kinds} kinds of failure, {new} of them not known"
+        return f"{looked or 'no program yet'}; {kinds} kinds of failure, {new} of them not known{late}"
 
 
 def gone(known: Sequence[Known], settings: Settings, record: Record) -> None:
-    """Tells the record which known issues do not show any more with this pass."""
+    """Tells the record which known issues of what the campaign looks at do not show any more with this pass."""
     write_back_pass = named_pass(settings.pass_name)
     for issue in known:
-        if issue.applies(settings.pass_name):
-            signatures = [failure.signature for failure in failing(write_back_pass, issue.pipeline)(issue.program)]
-            if not any(issue.matches(signature) for signature in signatures):
-                record.tell_gone(issue.name, issue.why, "; ".join(signatures) or "nothing fails")
+        level = level_of(issue.program)
+        looked_at = level in settings.levels and (level == GRAPHS or issue.pipeline in settings.pipelines)
+        if not looked_at or not issue.applies(settings.pass_name):
+            continue
+        try:
+            failures = failing(write_back_pass, issue.pipeline)(issue.program)
+        except Exception:  # whatever the pass has made of the program
+            continue
+        # What a pass breaks says nothing about an issue that is none of its own.
+        hidden = not issue.passes and any(failure.fault == Fault.PASS.name for failure in failures)
+        if not hidden and not any(issue.matches(failure.signature) for failure in failures):
+            seen = "; ".join(failure.signature for failure in failures)
+            record.tell_gone(issue.name, issue.why, seen or "nothing fails")
 
 
 def replayed(about: dict[str, Any]) -> list[Failure]:
@@ -244,8 +258,22 @@ def replayed(about: dict[str, Any]) -> list[Failure]:
 
     Args:
         about: what `written.read_finding` read.
+
+    Raises:
+        BadInput: it is no program, of another level, or there is no such pass or pipeline.
     """
-    return failing(named_pass(about["pass"]), about["pipeline"])(program_of(json.dumps(about["program"])))
+    write_back_pass = named_pass(about["pass"])
+    try:
+        program = program_of(json.dumps(about["program"]))
+        if isinstance(program, Stateful):
+            checked(program)
+    except (KeyError, ValueError, TypeError, Invalid) as error:
+        raise BadInput(f"the program of the failure is none ({first_line(error)}); copy the folder anew") from error
+    if about["level"] != level_of(program):
+        raise BadInput(f"the failure's level is {about['level']!r}, but its program is one of {level_of(program)}")
+    if about["level"] == MODULES:
+        config_of(about["pipeline"])
+    return failing(write_back_pass, about["pipeline"])(program)
 
 
 def new_findings(findings: Sequence[Finding]) -> list[Finding]:

@@ -33,6 +33,8 @@ def cluster(address: str) -> tuple[Executors, int]:
         from distributed import Client
     except ImportError as error:
         raise BadInput("--scheduler needs dask.distributed; install copyproof[cluster]") from error
+    if "://" not in address:
+        raise BadInput(f"--scheduler {address!r} is no address; give tcp://HOST:PORT")
     try:
         client = Client(address, timeout=20, set_as_default=False)
         client.wait_for_workers(1, timeout=60)

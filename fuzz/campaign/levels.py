@@ -15,6 +15,11 @@ MODULES, GRAPHS = "modules", "graphs"
 Program = Stateful | Recipe
 
 
+def level_of(program: Program) -> str:
+    """MODULES or GRAPHS."""
+    return GRAPHS if isinstance(program, Recipe) else MODULES
+
+
 def program_of(text: str) -> Program:
     """The module or graph that is spelled as JSON.
 

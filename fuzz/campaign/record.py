@@ -3,16 +3,19 @@ whole as soon as it is done, so that a campaign that was killed goes on where it
 
 from __future__ import annotations
 
+import fcntl
 import json
 import sqlite3
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from copyproof.fuzz.campaign.failure import Failure
 from copyproof.fuzz.campaign.unit import Outcome
-from copyproof.spec.errors import BadInput
+from copyproof.spec.errors import BadInput, first_line
 
 _TABLES = """
 create table if not exists about (key text primary key, value text);
@@ -27,6 +30,21 @@ create table if not exists finding (
 create table if not exists coverage (what text, kind text, first real, count integer, primary key (what, kind));
 create table if not exists gone (name text primary key, why text, told text);
 """
+
+
+@contextmanager
+def alone(folder: Path) -> Iterator[None]:
+    """Within this context no other campaign works in a folder, however this one ends.
+
+    Raises:
+        BadInput: one does already.
+    """
+    with (folder / "campaign.lock").open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            raise BadInput(f"another campaign is at work in {folder}; wait for it, or name another folder") from error
+        yield
 
 
 @dataclass(frozen=True)
@@ -76,6 +94,8 @@ class Record:
             self._connection = sqlite3.connect(path, timeout=30)
             self._connection.executescript(_TABLES)
             kept = dict(self._connection.execute("select key, value from about"))
+            if about is None and "pass" not in kept:
+                raise BadInput(f"{path} holds no campaign; name the folder that was given to `copyproof fuzz --out`")
             if about is not None:
                 told = {key: value for key, value in kept.items() if key in about and value != about[key]}
                 if told:
@@ -94,6 +114,16 @@ class Record:
     def about(self) -> dict[str, str]:
         """What the campaign is about."""
         return dict(self._connection.execute("select key, value from about"))
+
+    @contextmanager
+    def _reading(self) -> Iterator[None]:
+        """Within this context a record that cannot be read is bad input."""
+        try:
+            yield
+        except (sqlite3.Error, ValueError, KeyError, TypeError) as error:
+            raise BadInput(
+                f"the campaign's record is damaged ({first_line(error)}); take a copy of campaign.sqlite, or begin anew"
+            ) from error
 
     def done(self) -> set[str]:
         """The keys of the units that are done."""
@@ -192,14 +222,15 @@ class Record:
 
     def findings(self) -> list[Finding]:
         """All kinds of failure, those seen most first."""
-        rows = self._connection.execute(
-            "select signature, name, level, pipeline, count, program, failure, reduced, seen, known from finding "
-            "order by count desc, signature"
-        )
-        return [
-            Finding(signature, name, level, pipeline, count, program, Failure.from_json(json.loads(failure)), *more)
-            for signature, name, level, pipeline, count, program, failure, *more in rows
-        ]
+        with self._reading():
+            rows = self._connection.execute(
+                "select signature, name, level, pipeline, count, program, failure, reduced, seen, known from finding "
+                "order by count desc, signature"
+            )
+            return [
+                Finding(signature, name, level, pipeline, count, program, Failure.from_json(json.loads(failure)), *more)
+                for signature, name, level, pipeline, count, program, failure, *more in rows
+            ]
 
     def counts(self) -> tuple[dict[tuple[str, str], int], int, int]:
         """How many programs ran, by level and pipeline; how many kinds of failure there are, and how many not known."""
@@ -224,7 +255,9 @@ class Record:
             into["programs"] += programs
             into["rejected"] += rejected
             into["seconds"] += seconds
-            for what, counts in json.loads(text).items():
+            with self._reading():
+                told = dict(json.loads(text))
+            for what, counts in told.items():
                 table = into["told"].setdefault(what, {})
                 for key, count in counts.items():
                     table[key] = table.get(key, 0) + count

@@ -40,9 +40,10 @@ def processes(workers: int, tasks: int | None = None) -> Iterator[ProcessPoolExe
         ) from error
     finally:
         started = list((pool._processes or {}).values())
-        pool.shutdown(wait=False, cancel_futures=True)
         for process in started:
             process.terminate()
+        # Waited for, since what processes share is only given back then.
+        pool.shutdown(cancel_futures=True)
 
 
 def _set_up() -> None:

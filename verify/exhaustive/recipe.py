@@ -163,12 +163,19 @@ class Recipe:
         Raises:
             KeyError, ValueError, TypeError: it is none.
         """
-        return Recipe(
+        recipe = Recipe(
             tuple(Role[name] for name in data["targets"]),
             tuple(Act(Kind(step[0]).value, tuple(step[1:])) for step in data["steps"]),
             tuple(data["sources"]),
             tuple(data["outputs"]),
         )
+        used = [(*recipe.sources, *recipe.outputs), *(step.operands for step in recipe.steps)]
+        limits = [recipe.values, *range(recipe.bystander + 1, recipe.values)]
+        if len(recipe.sources) != len(recipe.targets) or any(
+            not 0 <= value < limit for values, limit in zip(used, limits, strict=True) for value in values
+        ):
+            raise ValueError("it uses a value that it does not have yet, or has not one new value for each target")
+        return recipe
 
 
 def places_of(bystander: int, steps: tuple[Act, ...]) -> list[tuple[int, bool]]:
