@@ -13,13 +13,10 @@ from copy import deepcopy
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
-import torch
-from torch._subclasses.fake_tensor import FakeTensor
-from torch.export import ExportedProgram, ExportGraphSignature
-from torch.fx import GraphModule
-from torch.utils import _pytree as pytree
-
 if TYPE_CHECKING:
+    import torch
+    from torch.export import ExportedProgram, ExportGraphSignature
+
     WriteBackPass = Callable[[ExportedProgram], ExportedProgram | tuple[torch.fx.GraphModule, ExportGraphSignature]]
 
 
@@ -78,6 +75,9 @@ def as_pair(result: Any) -> tuple[torch.fx.GraphModule, ExportGraphSignature]:
     Raises:
         TypeError: it is neither an ExportedProgram nor a pair of GraphModule and ExportGraphSignature.
     """
+    import torch
+    from torch.export import ExportedProgram, ExportGraphSignature
+
     if isinstance(result, ExportedProgram):
         return result.graph_module, result.graph_signature
     if (
@@ -96,6 +96,8 @@ def as_pair(result: Any) -> tuple[torch.fx.GraphModule, ExportGraphSignature]:
 def carriers(given: ExportedProgram, result: Any) -> tuple[ExportedProgram, ...]:
     """The programs whose contents a rewritten graph may run over: the one that the pass was given, which a pipeline
     goes on with whatever is returned, and the one that it returned, if that is another one."""
+    from torch.export import ExportedProgram
+
     return (given, result) if isinstance(result, ExportedProgram) and result is not given else (given,)
 
 
@@ -105,6 +107,10 @@ def copy_of(program: ExportedProgram) -> ExportedProgram:
     `deepcopy` alone renames what is named as a Python builtin (an input `input` becomes `input_1`), leaves the
     signature as it is, and shares the fake tensors that are the nodes' types, which a pass may change in place.
     """
+    from torch._subclasses.fake_tensor import FakeTensor
+    from torch.fx import GraphModule
+    from torch.utils import _pytree as pytree
+
     copied = deepcopy(program)
     _restore_names(copied, program)
     for module in copied.graph_module.modules():
@@ -114,7 +120,9 @@ def copy_of(program: ExportedProgram) -> ExportedProgram:
     return copied
 
 
-def _type_of_its_own(fake: FakeTensor) -> Any:
+def _type_of_its_own(fake: torch.Tensor) -> torch.Tensor:
+    import torch
+
     with torch.no_grad():
         return fake.detach()
 

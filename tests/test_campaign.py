@@ -24,7 +24,7 @@ from copyproof.fuzz.campaign.executors import Executors, cluster, pool
 from copyproof.fuzz.campaign.failure import Fault
 from copyproof.fuzz.campaign.graph_trial import GraphTrials
 from copyproof.fuzz.campaign.known import OWN, Known, known_in
-from copyproof.fuzz.campaign.levels import GRAPHS, MODULES
+from copyproof.fuzz.campaign.levels import GRAPHS, MODULES, level_of
 from copyproof.fuzz.campaign.minimise import minimise
 from copyproof.fuzz.campaign.record import Record, alone
 from copyproof.fuzz.campaign.unit import Outcome, Unit, run_unit
@@ -173,6 +173,7 @@ def test_every_issue_that_comes_with_copyproof_still_shows() -> None:
     for issue in issues:
         pass_name = issue.passes[0] if issue.passes else REFERENCE
         data = {"pass": pass_name, "pipeline": issue.pipeline, "program": issue.program.as_json()}
+        data["level"] = level_of(issue.program)
         signatures = [failure.signature for failure in replayed(data)]
         assert any(issue.matches(signature) for signature in signatures), (issue.name, signatures)
 

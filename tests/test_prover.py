@@ -243,7 +243,7 @@ def test_pass_that_raises_or_returns_nothing_is_bad_input() -> None:
     def raises(program: ExportedProgram) -> object:
         raise KeyError("b")
 
-    with pytest.raises(BadInput, match="raises raised KeyError"):
+    with pytest.raises(BadInput, match="'raises' raised KeyError"):
         prove_pass(swap(), raises)
     with pytest.raises(BadInput, match="returned NoneType"):
         prove_pass(swap(), lambda program: None)

@@ -417,17 +417,18 @@ class Reader:
         known = self.trusted.get(node.name)
         if known is None or known.target is not node.target:
             return None
-        mine, theirs = node.all_input_nodes, known.all_input_nodes
-        places = {operand: f"%{place}" for place, operand in enumerate(mine)}
-        others = {operand: f"%{place}" for place, operand in enumerate(theirs)}
-        if repr(map_arg((node.args, node.kwargs), places.get)) != repr(map_arg((known.args, known.kwargs), others.get)):
-            return None
-        for operand, other in zip(mine, theirs, strict=True):
-            mine_is = [tensor_type(leaf) for _, leaf in _leaves(self.vals[operand])]
-            theirs_is = [tensor_type(leaf) for _, leaf in _leaves(other.meta.get("val"))]
-            if operand not in self.unchanged and (mine_is != theirs_is or None in mine_is):
-                return None
-        return known.meta.get("val")
+
+        def told(operand: Node, val: Any) -> str:
+            types = [tensor_type(leaf) for _, leaf in _leaves(val)]
+            return f"%{operand.name}" if None in types else f"%{types}"
+
+        def call(of: Node, told_of: Callable[[Node], str]) -> str:
+            return repr(map_arg((of.args, dict(sorted(of.kwargs.items()))), told_of))
+
+        mine = call(node, lambda operand: told(operand, self.vals[operand]))
+        theirs = call(known, lambda operand: told(operand, operand.meta.get("val")))
+        others = [o for o in node.all_input_nodes if o not in self.unchanged and told(o, self.vals[o]) == f"%{o.name}"]
+        return known.meta.get("val") if mine == theirs and not others else None
 
 
 def _call_of(target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
