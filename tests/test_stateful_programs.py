@@ -102,6 +102,13 @@ def test_a_copy_between_regions_that_overlap_is_not_valid() -> None:
         checked(Stateful((Holder(Place.BUFFER), Holder(Place.INPUT)), steps, (0,)))
 
 
+def test_a_custom_operator_does_not_write_what_it_reads() -> None:
+    row = Holder(Place.INPUT, (1, 1, 1, 2))
+    checked(Stateful((row, row), (Step("update_cache", (0, 1), (0,)),), ()))
+    with pytest.raises(Invalid, match="does not take"):
+        checked(Stateful((row,), (Step("update_cache", (0, 0), (0,)),), ()))
+
+
 @given(stateful_modules(), st.sampled_from(["copy_", "clone", "add", "slice", "flip"]))
 @_QUICK
 def test_reduction_keeps_what_fails_and_takes_the_rest(module: Stateful, culprit: str) -> None:
