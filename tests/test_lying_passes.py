@@ -6,12 +6,14 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from torch.export import ExportedProgram
 
 from copyproof.fuzz.campaign.graph_trial import GraphTrials
 from copyproof.spec.obligations import Verdict
 from copyproof.spec.program import Role
 from copyproof.verify.exhaustive.build import Builder
 from copyproof.verify.exhaustive.recipe import Act, Kind, Recipe
+from copyproof.verify.exhaustive.screen import Screen
 from copyproof.verify.prover import prove_pass
 
 from . import lying_passes as lies
@@ -38,6 +40,19 @@ def test_a_lie_is_not_proved_on_a_graph_nor_poisons_those_after_it(lie: Callable
     trials = GraphTrials(lie)
     for _ in range(2):
         assert trials.tried(recipe).verdict is not Verdict.PROVED
+
+
+def test_a_type_that_was_changed_beside_contents_is_made_anew() -> None:
+    def both(program: ExportedProgram) -> Any:
+        for value in program.state_dict.values():
+            value.fill_(7)
+        return lies.type_changed_in_place(program)
+
+    screen = Screen()
+    program = screen.builder.program(ONE)
+    kept = dict(screen.builder.types)
+    assert screen.open_ways(ONE, [program], *both(program))
+    assert kept and not screen.builder.types
 
 
 def test_what_a_pass_does_the_first_time_is_what_is_proved() -> None:

@@ -68,9 +68,8 @@ class Builder:
     """Builds programs; keeps what many of them share: types, and all of a program that is not its graph."""
 
     mode: FakeTensorMode = field(default_factory=FakeTensorMode)
-    types: dict[Any, Any] = field(default_factory=dict)
+    types: dict[Any, tuple[Any, list[tuple[int, ...]]]] = field(default_factory=dict)
     shells: dict[Any, ExportedProgram] = field(default_factory=dict)
-    _strides: dict[Any, list[tuple[int, ...]]] = field(default_factory=dict)
 
     def program(self, recipe: Recipe) -> ExportedProgram:
         """A program of its own for `recipe`: graph, signature, contents."""
@@ -104,15 +103,15 @@ class Builder:
             and all(v.detach().numpy().tobytes() == _ZEROS for v in held)
             and len({v.untyped_storage().data_ptr() for v in held}) == len(held)
         )
-        return not kept or self._types_changed()
+        # Types are looked at whatever became of the contents: programs that are made later share them.
+        return self._types_changed() or not kept
 
     def _types_changed(self) -> bool:
-        leaves = [
-            (value, strides)
-            for key, values in self.types.items()
-            for value, strides in zip(_listed(values), self._strides[key], strict=True)
-        ]
-        if all(_is_plain(value, strides) for value, strides in leaves):
+        if all(
+            _is_plain(leaf, was)
+            for value, strides in self.types.values()
+            for leaf, was in zip(_listed(value), strides, strict=True)
+        ):
             return False
         self.types.clear()
         return True
@@ -152,11 +151,11 @@ class Builder:
     def _input_type(self) -> Any:
         if "input" not in self.types:
             self._keep("input", self.mode.from_tensor(torch.zeros(SHAPE)))
-        return self.types["input"]
+        return self.types["input"][0]
 
-    def _keep(self, key: Any, values: Any) -> None:
-        self.types[key] = values
-        self._strides[key] = [value.stride() for value in _listed(values)]
+    def _keep(self, key: Any, value: Any) -> None:
+        """Keeps a type, with the strides that it has now: a pass may change it in place."""
+        self.types[key] = value, [leaf.stride() for leaf in _listed(value)]
 
     def _type(self, step: Act, operands: list[Node], more: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         values = [node.meta["val"] for node in operands]
@@ -164,7 +163,7 @@ class Builder:
         if key not in self.types:
             with self.mode:
                 self._keep(key, call_of(step, 0)[0](*values, *more, **kwargs))
-        return self.types[key]
+        return self.types[key][0]
 
     def _output_specs(self, recipe: Recipe, outputs: list[Node]) -> list[OutputSpec]:
         specs = []
@@ -196,8 +195,8 @@ def example(place: int) -> torch.Tensor:
     return torch.arange(1.0, 5.0).reshape(SHAPE) + 4.0 * place
 
 
-def _listed(values: Any) -> Any:
-    return values if isinstance(values, (list, tuple)) else (values,)
+def _listed(value: Any) -> Any:
+    return value if isinstance(value, (list, tuple)) else (value,)
 
 
 def _is_plain(value: torch.Tensor, strides: tuple[int, ...] = (SHAPE[-1], 1)) -> bool:

@@ -107,7 +107,7 @@ class Screen:
         found = ways_open(pair)
         if self.rule is not None:
             found += [Open(Obligation.RULE, Fault.RULE, text) for text in deviations(pair, self.rule)]
-        changed = any([self.builder.has_changed(recipe, program) for program in carried])
+        changed = any(self.builder.has_changed(recipe, program) for program in carried)
         # A constant of the graph's own may be the very memory of a buffer.
         if changed or any(constants_of(graph_module)):
             found.append(Open(Obligation.FRAME, Fault.CONTENTS))
