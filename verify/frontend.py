@@ -51,12 +51,11 @@ from copyproof.spec.program import (
     Program,
     Result,
     Role,
-    Size,
     Step,
-    TensorType,
     Value,
 )
 from copyproof.spec.signature import MUTATIONS, mutated_placeholder
+from copyproof.verify.fakes import call_of, leaves_of, size_of, tensor_type, types_of
 from copyproof.verify.spelling import attribute, digest_of, same_call, spelled
 
 _ROLES = {
@@ -274,7 +273,7 @@ class Reader:
         overload = overload_of(node.target)
         plain = functional_name(action.name)
         in_place = plain != action.name and action.writes == (0,)
-        leaves = _leaves(self.vals[node])
+        leaves = leaves_of(self.vals[node])
         several = overload is None or len(overload._schema.returns) > 1
         # An operand that is a whole list or tuple is read in each of its results.
         operands = [self._operand(operand) for operand in action.operands]
@@ -308,7 +307,7 @@ class Reader:
         if not isinstance(self.vals[node], (list, tuple)):
             return [self.values[node]]
         root, path = self.paths.get(node, (node, ()))
-        flat = [leaf for leaf, _ in _leaves(self.vals[root])]
+        flat = [leaf for leaf, _ in leaves_of(self.vals[root])]
         return [Value(self.values[root].name, i) for i, leaf in enumerate(flat) if leaf[: len(path)] == path]
 
     def _result(self, action: Action, index: int, val: Any) -> Result:
@@ -316,7 +315,7 @@ class Reader:
         if kind is None:
             # What a higher-order operator computes is up to its subgraphs, whatever its metadata says.
             computed = action.name in _HIGHER_ORDER or action.opaque is not None
-            return Result(None, size=None if computed else _size(val))
+            return Result(None, size=None if computed else size_of(val))
         positions = [
             i for result, i in action.aliases if result in (ALL, index) and not is_scalar(self.vals[action.operands[i]])
         ]
@@ -340,7 +339,7 @@ class Reader:
         path = (*path, index % len(inner))
         self.paths[node] = (root, path)
         self.vals[node] = inner[index]
-        flat = [leaf for leaf, _ in _leaves(self.vals[root])]
+        flat = [leaf for leaf, _ in leaves_of(self.vals[root])]
         if path in flat:
             self.values[node] = Value(self.values[root].name, flat.index(path))
         return True
@@ -377,7 +376,7 @@ class Reader:
         if node.target is operator.getitem:
             return None
         args, kwargs = map_arg((node.args, node.kwargs), lambda n: self.vals.get(n))
-        key = None if self.computed is None else _call_of(node.target, args, kwargs)
+        key = None if self.computed is None else call_of(node.target, args, kwargs)
         if key is None:
             return self._run(node, args, kwargs)
         assert self.computed is not None
@@ -418,73 +417,17 @@ class Reader:
         if known is None or known.target is not node.target:
             return None
 
-        def told(operand: Node, val: Any) -> str:
-            types = [tensor_type(leaf) for _, leaf in _leaves(val)]
-            return f"%{operand.name}" if None in types else f"%{types}"
-
-        def call(of: Node, told_of: Callable[[Node], str]) -> str:
-            return repr(map_arg((of.args, dict(sorted(of.kwargs.items()))), told_of))
-
-        mine = call(node, lambda operand: told(operand, self.vals[operand]))
-        theirs = call(known, lambda operand: told(operand, operand.meta.get("val")))
-        others = [o for o in node.all_input_nodes if o not in self.unchanged and told(o, self.vals[o]) == f"%{o.name}"]
-        return known.meta.get("val") if mine == theirs and not others else None
-
-
-def _call_of(target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """What decides the types of a call's results: the operator and the types of its operands, of fixed sizes, and its
-    attributes; None where that is not all, or a list holds tensors."""
-    parts: list[Any] = []
-    for value in (*args, *kwargs.values()):
-        kind = tensor_type(value)
-        if kind is not None and all(isinstance(size, int) for size in (*kind.shape, *kind.strides, kind.offset)):
-            parts.append(kind)
-        elif value is None or isinstance(value, (int, float, bool, str)):
-            parts.append((type(value), value))
-        elif isinstance(value, (list, tuple)) and all(isinstance(item, int) for item in value):
-            parts.append(tuple(value))
-        else:
+        # What is no tensor, as a branch's graph, must be the very one that the original has.
+        others = (operand for operand in node.all_input_nodes if None in types_of(self.vals[operand]))
+        if not self.unchanged.issuperset(others):
             return None
-    return target, tuple(parts), tuple(kwargs)
 
+        def call(of: Node, vals: Callable[[Node], Any]) -> str:
+            told = {o: o.name if None in types_of(vals(o)) else str(types_of(vals(o))) for o in of.all_input_nodes}
+            return repr(map_arg((of.args, dict(sorted(of.kwargs.items()))), lambda operand: f"%{told[operand]}"))
 
-def tensor_type(val: Any) -> TensorType | None:
-    """The type of a fake (or real) tensor; None for anything else."""
-    if not isinstance(val, torch.Tensor):
-        return None
-    return TensorType(
-        tuple(_plain(s) for s in val.shape),
-        tuple(_plain(s) for s in val.stride()),
-        _plain(val.storage_offset()),
-        val.element_size(),
-        str(val.dtype).removeprefix("torch.") + ("~conj" if val.is_conj() else "") + ("~neg" if val.is_neg() else ""),
-    )
-
-
-def _plain(size: int | torch.SymInt) -> Size:
-    if isinstance(size, int):
-        return size
-    expression = size.node.expr
-    return int(expression) if expression.is_Integer else expression
-
-
-def _size(val: Any) -> Size:
-    """The expression that a number equals, where the export's input sizes decide it; None where data does."""
-    if isinstance(val, bool) or not isinstance(val, (torch.SymInt, torch.SymFloat, torch.SymBool)):
-        return val if isinstance(val, (int, float)) else None
-    expression = val.node.expr
-    environment = val.node.shape_env
-    free: set[Any] = getattr(expression, "free_symbols", set())
-    if environment is not None and any(environment.is_unbacked_symint(symbol) for symbol in free):
-        return None
-    return expression
-
-
-def _leaves(val: Any, path: tuple[int, ...] = ()) -> list[tuple[tuple[int, ...], Any]]:
-    """The tensors and numbers that a node returns, each with its path into lists and tuples."""
-    if not isinstance(val, (list, tuple)):
-        return [(path, val)]
-    return [leaf for i, inner in enumerate(val) for leaf in _leaves(inner, (*path, i))]
+        same = call(node, self.vals.__getitem__) == call(known, lambda operand: operand.meta.get("val"))
+        return known.meta.get("val") if same else None
 
 
 def _returned(graph: Graph) -> list[Any]:

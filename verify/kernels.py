@@ -21,7 +21,8 @@ from copyproof.spec.errors import BadInput
 from copyproof.spec.graph import action_of, overload_of
 from copyproof.spec.program import Branches, Input, Loop, Program, Step, TensorType
 from copyproof.spec.runtime_kernels import refused
-from copyproof.verify.frontend import Reader, tensor_type
+from copyproof.verify.fakes import tensor_type
+from copyproof.verify.frontend import Reader
 from copyproof.verify.spelling import arguments_of, attribute, content_of, delegate_identity, digest_of, spelled
 
 REFUSED = "refused!"

@@ -6,7 +6,6 @@ interrupted or killed goes on where it stopped. Units that were lost with a proc
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
@@ -264,7 +263,7 @@ def replayed(about: dict[str, Any]) -> list[Failure]:
     """
     write_back_pass = named_pass(about["pass"])
     try:
-        program = program_of(json.dumps(about["program"]))
+        program = program_of(about["program"])
         if isinstance(program, Stateful):
             checked(program)
     except (KeyError, ValueError, TypeError, Invalid) as error:

@@ -36,6 +36,16 @@ class GraphTrial:
     failures: list[Failure] = field(default_factory=list)
 
 
+@dataclass(frozen=True)
+class _Computed:
+    """What the steps of `original` compute in one call, from any state: the inputs, and what every value holds."""
+
+    original: ExportedProgram
+    start: dict[str, torch.Tensor]
+    arguments: tuple[torch.Tensor, ...]
+    call: Call
+
+
 @dataclass
 class GraphTrials:
     """Tries graphs with one pass; those with the same steps one after the other, since they share what the steps mean.
@@ -49,7 +59,7 @@ class GraphTrials:
     asks: bool = True
     screen: Screen = field(default_factory=Screen)
     seconds: dict[str, float] = field(default_factory=dict)
-    _original: ExportedProgram | None = None
+    _computed: _Computed | None = None
 
     def tried(self, recipe: Recipe) -> GraphTrial:
         """Runs the pass on a graph, proves what it made, and runs both."""
@@ -63,7 +73,8 @@ class GraphTrials:
 
         self.screen.take_up(recipe)
         lap("proof")
-        expected = self._expected(recipe)
+        computed = self._of_steps(recipe)
+        expected = _expected(recipe, computed.call)
         lap("running the original")
         program = self.screen.builder.program(recipe)
         lap("building")
@@ -73,14 +84,14 @@ class GraphTrials:
         except (BadInput, TypeError) as error:
             return GraphTrial(None, Runs.NOT_RUN, [_raised(str(error))])
         lap("the pass")
-        original = self.screen.original
         try:
             opened = self.screen.open_ways(recipe, carriers(program, result), graph_module, signature)
         except Exception as error:  # the result is so odd that it is no program
             return GraphTrial(None, Runs.NOT_RUN, [_raised(first_line(error))])
         lap("proof")
         try:
-            found = differences([expected], run_rewritten(original, graph_module, signature, self._calls, self._start))
+            actual = run_rewritten(computed.original, graph_module, signature, [computed.arguments], computed.start)
+            found = differences([expected], actual)
         except Exception as error:  # what cannot run
             found = [f"the rewritten graph cannot run: {first_line(error)[:200]}"]
         lap("running the rewritten graph")
@@ -88,19 +99,15 @@ class GraphTrials:
         lap("proof of what congruence leaves open")
         return GraphTrial(verdict, runs, self._failures(verdict, runs, opened, found))
 
-    def _expected(self, recipe: Recipe) -> Call:
-        """What one call gives: every value of the steps is computed once, for all that ends them."""
-        if self.screen.original is not self._original:
-            self._original = self.screen.original
-            count = len(recipe.buffers)
-            self._start = {name: _value(10 * place + 10) for place, name in enumerate(recipe.buffers)}
-            self._calls = [tuple(_value(40 + 7 * place) for place in range(recipe.bystander + 1 - count))]
-            (call,) = run_functional(self._original, self._calls, self._start)
-            self._values, self._bystander = call.outputs, call.inputs_after[-1]
-        new = [self._values[source] for source in recipe.sources]
-        inputs = new[len(recipe.buffers) :]
-        state = dict(zip(recipe.buffers, new, strict=False))
-        return Call(tuple(self._values[value] for value in recipe.outputs), (*inputs, self._bystander), state)
+    def _of_steps(self, recipe: Recipe) -> _Computed:
+        """What the steps of a graph compute, once for all that ends them."""
+        original = self.screen.original
+        if self._computed is None or self._computed.original is not original:
+            start = {name: _value(10 * place + 10) for place, name in enumerate(recipe.buffers)}
+            arguments = tuple(_value(40 + 7 * place) for place in range(recipe.bystander + 1 - len(start)))
+            (call,) = run_functional(original, [arguments], start)
+            self._computed = _Computed(original, start, arguments, call)
+        return self._computed
 
     def _decided(
         self, recipe: Recipe, opened: list[Open], given: ExportedProgram, result: Any, alike: bool
@@ -124,6 +131,17 @@ class GraphTrials:
         first = min(opened, key=lambda way: kinds.index(way.fault)) if opened else None
         obligation, shape = (first.obligation.name, first.fault.value) if first else (Obligation.FRAME.name, "")
         return [Failure(*forms, Fault.PASS.name, obligation, shape, "", tuple(found[:_SHOWN]))]
+
+
+def _expected(recipe: Recipe, computed: Call) -> Call:
+    """What a call of a graph gives, where one that returns every value of its steps gave `computed`."""
+    new = [computed.outputs[source] for source in recipe.sources]
+    count = len(recipe.buffers)
+    return Call(
+        tuple(computed.outputs[value] for value in recipe.outputs),
+        (*new[count:], computed.inputs_after[-1]),
+        dict(zip(recipe.buffers, new[:count], strict=True)),
+    )
 
 
 def _raised(message: str) -> Failure:

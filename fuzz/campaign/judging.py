@@ -105,10 +105,11 @@ def _of_file(report: Report) -> tuple[str, str]:
     if not others:
         return "", "other numbers"
     # How the plan goes wrong is told under PLAN, whatever it does to outputs and state.
-    for conflict in (conflict for finding in others for conflict in finding.conflicts):
-        write, read, last = (_role(name) for name in (conflict.write, conflict.read, conflict.last_write))
-        return others[0].obligation.name, f"{write} over {last} before {read}"
-    return others[0].obligation.name, ""
+    conflict = next((conflict for finding in others for conflict in finding.conflicts), None)
+    if conflict is None:
+        return others[0].obligation.name, ""
+    write, read, last = (_role(name) for name in (conflict.write, conflict.read, conflict.last_write))
+    return others[0].obligation.name, f"{write} over {last} before {read}"
 
 
 def _role(name: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import tomllib
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -62,7 +63,7 @@ def known_in(path: Path) -> list[Known]:
                 raise BadInput(
                     f"{path}: an entry has {', '.join(sorted(unknown))}; it may have {', '.join(sorted(_FIELDS))}"
                 )
-            program = program_of(entry["program"])
+            program = program_of(json.loads(entry["program"]))
             passes = tuple(entry.get("passes", ()))
             pipeline = entry.get("pipeline", "shipped")
             found.append(

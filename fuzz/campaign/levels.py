@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from typing import Any
 
@@ -20,13 +19,12 @@ def level_of(program: Program) -> str:
     return GRAPHS if isinstance(program, Recipe) else MODULES
 
 
-def program_of(text: str) -> Program:
-    """The module or graph that is spelled as JSON.
+def program_of(data: dict[str, Any]) -> Program:
+    """What `as_json` of a module or graph gave, as a program again.
 
     Raises:
         KeyError, ValueError, TypeError: it is none.
     """
-    data = json.loads(text)
     return Stateful.from_json(data) if "holders" in data else Recipe.from_json(data)
 
 

@@ -52,7 +52,7 @@ def minimise(
     """
     with ALONE, warnings.catch_warnings(), kept_tables():
         warnings.simplefilter("ignore")
-        return _minimised(signature, program_of(program), failure, pass_name, pipeline, small)
+        return _minimised(signature, program_of(json.loads(program)), failure, pass_name, pipeline, small)
 
 
 def _minimised(

@@ -47,6 +47,17 @@ def alone(folder: Path) -> Iterator[None]:
         yield
 
 
+@contextmanager
+def _reading() -> Iterator[None]:
+    """Within this context a record that cannot be read is bad input."""
+    try:
+        yield
+    except (sqlite3.Error, ValueError, KeyError, TypeError) as error:
+        raise BadInput(
+            f"the campaign's record is damaged ({first_line(error)}); take a copy of campaign.sqlite, or begin anew"
+        ) from error
+
+
 @dataclass(frozen=True)
 class Finding:
     """A kind of failure, as the record has it.
@@ -115,16 +126,7 @@ class Record:
         """What the campaign is about."""
         return dict(self._connection.execute("select key, value from about"))
 
-    @contextmanager
-    def _reading(self) -> Iterator[None]:
-        """Within this context a record that cannot be read is bad input."""
-        try:
-            yield
-        except (sqlite3.Error, ValueError, KeyError, TypeError) as error:
-            raise BadInput(
-                f"the campaign's record is damaged ({first_line(error)}); take a copy of campaign.sqlite, or begin anew"
-            ) from error
-
+    @_reading()
     def done(self) -> set[str]:
         """The keys of the units that are done."""
         return {key for (key,) in self._connection.execute("select key from unit")}
@@ -216,22 +218,24 @@ class Record:
         with self._connection as connection:
             connection.execute("insert or replace into gone values (?, ?, ?)", (name, why, told))
 
+    @_reading()
     def gone(self) -> list[tuple[str, str, str]]:
         """The known issues that did not show: name, why it was known, and what was seen instead."""
         return list(self._connection.execute("select name, why, told from gone order by name"))
 
+    @_reading()
     def findings(self) -> list[Finding]:
         """All kinds of failure, those seen most first."""
-        with self._reading():
-            rows = self._connection.execute(
-                "select signature, name, level, pipeline, count, program, failure, reduced, seen, known from finding "
-                "order by count desc, signature"
-            )
-            return [
-                Finding(signature, name, level, pipeline, count, program, Failure.from_json(json.loads(failure)), *more)
-                for signature, name, level, pipeline, count, program, failure, *more in rows
-            ]
+        rows = self._connection.execute(
+            "select signature, name, level, pipeline, count, program, failure, reduced, seen, known from finding "
+            "order by count desc, signature"
+        )
+        return [
+            Finding(signature, name, level, pipeline, count, program, Failure.from_json(json.loads(failure)), *more)
+            for signature, name, level, pipeline, count, program, failure, *more in rows
+        ]
 
+    @_reading()
     def counts(self) -> tuple[dict[tuple[str, str], int], int, int]:
         """How many programs ran, by level and pipeline; how many kinds of failure there are, and how many not known."""
         rows = self._connection.execute("select level, pipeline, sum(programs) from unit group by level, pipeline")
@@ -241,6 +245,7 @@ class Record:
         ).fetchone()
         return programs, kinds, new
 
+    @_reading()
     def totals(self) -> dict[tuple[str, str], dict[str, Any]]:
         """By level and pipeline: units, programs, rejected, seconds, and what they told (`Outcome`)."""
         found: dict[tuple[str, str], dict[str, Any]] = {}
@@ -255,14 +260,13 @@ class Record:
             into["programs"] += programs
             into["rejected"] += rejected
             into["seconds"] += seconds
-            with self._reading():
-                told = dict(json.loads(text))
-            for what, counts in told.items():
+            for what, counts in dict(json.loads(text)).items():
                 table = into["told"].setdefault(what, {})
                 for key, count in counts.items():
                     table[key] = table.get(key, 0) + count
         return found
 
+    @_reading()
     def coverage(self, kind: str) -> list[tuple[str, float, int]]:
         """The hazards or branches: what, when first, how often; as they were found."""
         rows = self._connection.execute(

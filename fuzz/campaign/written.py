@@ -43,7 +43,7 @@ def write_finding(folder: Path, finding: Finding, script: str, pass_name: str) -
 def explained(finding: Finding, pass_name: str) -> list[str]:
     """A finding in words."""
     failure = finding.failure
-    program = program_of(finding.reduced or finding.program)
+    program = program_of(json.loads(finding.reduced or finding.program))
     text = program.text().rstrip().split("\n") if isinstance(program, Stateful) else program.as_lines()
     lines = [
         f"{failure.left} and {failure.right} differ, by the fault of: {Fault[failure.fault].value}",

@@ -100,9 +100,10 @@ def _draw_one(draw: st.DrawFn, bench: Workbench, operation: Operation, first: in
     """Adds a step, if there is anything that the operation takes; on `first`, if one is given."""
     operands: list[int] = []
     for _ in operation.takes:
-        candidates = [v for v in bench.candidates(operation, operands) if bench.fits(operation, (*operands, v))]
+        candidates = bench.candidates(operation, operands)
         if first is not None and not operands:
             candidates = [value for value in candidates if value == first]
+        candidates = [value for value in candidates if bench.fits(operation, (*operands, value))]
         if not candidates:
             return
         if operation.effect is Effect.WRITE and not operands:
