@@ -194,14 +194,14 @@ def _graphs(unit: Unit, outcome: Outcome) -> None:
             look(recipe)
 
     # Graphs are full of cycles: what is there already is left out of the count, the rest collected now and then.
-    gc.collect()
     gc.freeze()
     gc.disable()
     try:
         _each(families(), unit.seed, -(-unit.programs // ENDS), look_at_all, (Phase.generate,))
     finally:
-        gc.enable()
+        gc.collect()
         gc.unfreeze()
+        gc.enable()
     outcome.seconds.update(trials.seconds)
     outcome.branches |= branches.taken
 

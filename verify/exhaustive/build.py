@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import operator
 from copy import copy
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import cache
 from typing import Any
 
 import torch
@@ -69,7 +70,7 @@ class Builder:
 
     mode: FakeTensorMode = field(default_factory=FakeTensorMode)
     types: dict[Any, tuple[Any, list[tuple[int, ...]]]] = field(default_factory=dict)
-    shells: dict[Any, ExportedProgram] = field(default_factory=dict)
+    shells: dict[tuple[Role, ...], ExportedProgram] = field(default_factory=dict)
 
     def program(self, recipe: Recipe) -> ExportedProgram:
         """A program of its own for `recipe`: graph, signature, contents."""
@@ -77,10 +78,9 @@ class Builder:
         outputs = [nodes[source] for source in recipe.sources] + [nodes[value] for value in recipe.outputs]
         graph.output(tuple(outputs))
         signature = ExportGraphSignature(list(self.input_specs(recipe)), self._output_specs(recipe, outputs))
-        key = (recipe.targets, len(recipe.outputs))
-        if key not in self.shells:
-            self.shells[key] = self._whole(recipe, graph, signature)
-        shell = self.shells[key]
+        if recipe.targets not in self.shells:
+            self.shells[recipe.targets] = self._whole(recipe, graph, signature)
+        shell = self.shells[recipe.targets]
         program = copy(shell)
         # Made over from a validated program of the same inputs; the constructor would compile the graph.
         program._graph_module = _LazyGraphModule({}, graph)
@@ -89,7 +89,8 @@ class Builder:
         program._state_dict = {name: torch.zeros(SHAPE) for name in shell.state_dict}
         program._constants = {}
         program._range_constraints = {}
-        program._module_call_graph = list(shell.module_call_graph)
+        call = replace(shell.module_call_graph[0].signature, out_spec=_structure(len(recipe.outputs)))
+        program._module_call_graph = [ModuleCallEntry("", call)]
         return program
 
     def has_changed(self, recipe: Recipe, program: ExportedProgram) -> bool:
@@ -175,8 +176,7 @@ class Builder:
 
     def _whole(self, recipe: Recipe, graph: Graph, signature: ExportGraphSignature) -> ExportedProgram:
         given = tuple(example(k) for k in range(recipe.bystander + 1 - len(recipe.buffers)))
-        returned = tuple(range(len(recipe.outputs)))
-        call = ModuleCallSignature([], [], pytree.tree_structure((given, {})), pytree.tree_structure(returned))
+        call = ModuleCallSignature([], [], pytree.tree_structure((given, {})), _structure(len(recipe.outputs)))
         return ExportedProgram(
             root=GraphModule({}, graph),
             graph=graph,
@@ -193,6 +193,12 @@ class Builder:
 def example(place: int) -> torch.Tensor:
     """The example of user input number `place`."""
     return torch.arange(1.0, 5.0).reshape(SHAPE) + 4.0 * place
+
+
+@cache
+def _structure(count: int) -> pytree.TreeSpec:
+    """How a call returns so many user outputs."""
+    return pytree.tree_structure(tuple(range(count)))
 
 
 def _listed(value: Any) -> Any:
