@@ -146,6 +146,28 @@ def test_write_over_a_part_tears_what_owned_the_bytes() -> None:
     assert [(o.start, o.end) for o in arena.overlapping(0, 64)] == [(0, 8), (8, 24)]
 
 
+class RowFromItself(torch.nn.Module):
+    """A cache whose custom operator reads what it writes: what it leaves is up to the kernel."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("cache", torch.zeros(1, 1, 1, 2))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.cache.add_(x)
+        torch.ops.llama.update_cache(self.cache, self.cache, 0)
+        return x + x
+
+
+def test_a_kernel_given_one_tensor_to_read_and_to_write_is_not_modelled() -> None:
+    import executorch.extension.llm.custom_ops.custom_ops  # noqa: F401  # registers llama::update_cache
+
+    exported = torch.export.export(RowFromItself(), (torch.ones(1, 1, 1, 2),), strict=True).run_decompositions({})
+    report = prove_program(exported, to_edge(exported).to_executorch().buffer)
+    assert report.verdict is Verdict.UNKNOWN
+    assert "reads as another operand too" in str(report)
+
+
 def deserialized(pte: bytes) -> Any:
     from executorch.exir._serialize._program import deserialize_pte_binary
 

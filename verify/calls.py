@@ -82,6 +82,8 @@ class Calls(Running):
         name = canonical(overload)
         refusal = refused(name, [t.type if t else None for t in types], values)
         outs = [p for p, argument in enumerate(arguments) if argument.is_out]
+        read = [index for position, index in operands if position not in effect.writes]
+        pointwise = torch.Tag.pointwise in overload.tags or effect.contents is Contents.SECOND
         written: list[tuple[int, Content]] = []
         for position in effect.writes:
             targets = self._leaves(given[position])
@@ -92,6 +94,8 @@ class Calls(Running):
                 refusal = refusal or self._misfit(effect, name, types, into, arguments, values)
                 if refusal:
                     content = f"{REFUSED}{self.label}!{refusal}"
+                elif index in read and not pointwise:
+                    content = self._havoc(f"{self.label} writes slot {index}, which it reads as another operand too")
                 elif effect.contents is Contents.SECOND:
                     source = types[1]
                     cast = copied(source.type if source else None, into.type)
@@ -112,9 +116,9 @@ class Calls(Running):
                     which = [i for i, (p, _) in enumerate(operands) if p == position][k]
                     content = self._define(f"{signature}!w{which}", contents)
                 written.append((index, content))
-        read = [index for position, index in operands if position not in effect.writes]
-        pointwise = torch.Tag.pointwise in overload.tags or effect.contents is Contents.SECOND
-        self._require_apart(read, [index for index, _ in written], pointwise)
+        # One slot that is both read and written is no plan's doing.
+        into_slots = [index for index, _ in written]
+        self._require_apart([i for i in read if i not in into_slots], into_slots, pointwise)
         for index, content in written:
             self._write(index, content)
 
