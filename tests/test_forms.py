@@ -131,6 +131,17 @@ def test_results_of_branches_that_never_run_together_may_share_bytes() -> None:
     assert failures(tried(Stateful(holders, steps, (3,)), reference_pass, "reinplace")) == []
 
 
+def test_a_call_may_write_over_what_it_reads_where_each_element_stays_where_it_is() -> None:
+    """Reinplacing lets the transposition back write where it reads; with one row there is nothing to move."""
+    holders = (
+        Holder(Place.INPUT, (1, 4, 1, 2)),
+        Holder(Place.INPUT, (1, 1, 1, 2)),
+        Holder(Place.POSITION, (1,), "int64"),
+    )
+    module = Stateful(holders, (Step("transpose", (0,)), Step("row_", (3, 2, 1))), ())
+    assert failures(tried(module, insert_write_back_for_buffers_pass, "reinplace")) == []
+
+
 def test_a_cast_that_decompositions_lose_is_the_fault_of_export() -> None:
     module = Stateful((Holder(Place.BUFFER, dtype="int64"), INPUT), (Step("copy_", (0, 1)),), (0,))
     found = failures(tried(module, reference_pass))

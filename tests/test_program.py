@@ -21,6 +21,7 @@ from copyproof.verify.corpus import CASES, Example, find
 from copyproof.verify.corpus.cases import DOES_NOT_REACH, NOT_IN_RUNTIME
 from copyproof.verify.corpus.example import backend_config, calls_of
 from copyproof.verify.guard import Refuted, guarded
+from copyproof.verify.kernels import moved
 from copyproof.verify.memory import Arena
 from copyproof.verify.program import prove_program
 
@@ -166,6 +167,47 @@ def test_a_kernel_given_one_tensor_to_read_and_to_write_is_not_modelled() -> Non
     report = prove_program(exported, to_edge(exported).to_executorch().buffer)
     assert report.verdict is Verdict.UNKNOWN
     assert "reads as another operand too" in str(report)
+
+
+MOVES = {
+    "permute_copy": (torch.ops.aten.permute_copy.out, [[1, 0]]),
+    "slice_copy": (torch.ops.aten.slice_copy.Tensor_out, [1, 1, 3, 1]),
+    "select_copy": (torch.ops.aten.select_copy.int_out, [0, 2]),
+    "expand_copy": (torch.ops.aten.expand_copy.out, [[2, 3, 4]]),
+    "clone": (torch.ops.aten.clone.out, []),
+}
+
+
+@pytest.mark.parametrize("name", MOVES)
+def test_operators_that_move_elements_are_told_element_by_element(name: str) -> None:
+    overload, attributes = MOVES[name]
+    operand = torch.randn(3, 4)
+    taken = moved(overload, [..., *attributes], (3, 4))
+    assert taken is not None
+    assert torch.equal(operand.flatten()[taken], overload(operand, *attributes, out=torch.empty(0)).flatten())
+
+
+def test_operators_that_compute_move_nothing() -> None:
+    for overload, values in ((torch.ops.aten.neg.out, [...]), (torch.ops.aten.split_copy.Tensor_out, [..., 1, 0])):
+        assert moved(overload, values, (3, 4)) is None
+    assert moved(torch.ops.aten.slice_copy.Tensor_out, [..., 0, ..., 3, 1], (3, 4)) is None
+
+
+def test_a_plan_that_transposes_in_place_is_refuted_and_one_that_moves_nothing_is_not() -> None:
+    for shape, verdict in (((2, 3), Verdict.REFUTED), ((1, 3), Verdict.PROVED)):
+        exported = torch.export.export(Transposed(), (torch.ones(shape),), strict=True)
+        edge = to_edge(exported)
+        file = deserialized(lower(edge, None))
+        values = [v.val for v in file.program.execution_plan[0].values]
+        _, doubled, turned, _ = [v for v in values if getattr(v, "allocation_info", None) is not None]
+        turned.allocation_info.memory_offset_low = doubled.allocation_info.memory_offset_low
+        report = prove_program(edge.exported_program(), serialized(file))
+        assert report[Obligation.PLAN].verdict is verdict, report
+
+
+class Transposed(torch.nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return (x + x).t().neg()
 
 
 def deserialized(pte: bytes) -> Any:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import operator
 from collections.abc import Callable, Mapping
+from functools import partial
 from itertools import combinations
 from typing import Any
 
@@ -14,7 +16,7 @@ from copyproof.spec.errors import BadInput
 from copyproof.spec.runtime_kernels import refused, reshaped
 from copyproof.verify.evaluate import copied, copied_row, keeps_first
 from copyproof.verify.execution import Lost, Running, View, spelled_type, together
-from copyproof.verify.kernels import REFUSED, VIEW, spell_number, spell_values
+from copyproof.verify.kernels import REFUSED, VIEW, moved, spell_number, spell_values
 from copyproof.verify.machine import Delegate, Free, Items, Kernel, Plain, Span, Tensor, layout_of, overlap
 from copyproof.verify.memory import Guard
 from copyproof.verify.trace import Content
@@ -23,6 +25,10 @@ _NUMBERS: Mapping[str, Callable[..., Any]] = {
     name: getattr(operator, name) for name in ("add", "sub", "mul", "eq", "lt", "le", "gt", "ge")
 }
 """What `executorch_prim` calls compute of fixed numbers."""
+
+
+_MOST_MOVED = 1 << 24
+"""Elements of an operand that are looked at one by one."""
 
 
 class Calls(Running):
@@ -118,7 +124,9 @@ class Calls(Running):
                 written.append((index, content))
         # One slot that is both read and written is no plan's doing.
         into_slots = [index for index, _ in written]
-        self._require_apart([i for i in read if i not in into_slots], into_slots, pointwise)
+        self._require_apart(
+            [i for i in read if i not in into_slots], into_slots, pointwise, partial(moved, overload, values)
+        )
         for index, content in written:
             self._write(index, content)
 
@@ -181,9 +189,18 @@ class Calls(Running):
         if uses > 1 or returned in (*self.machine.inputs, *self.machine.outputs, *self.machine.buffers.values()):
             raise Lost(f"{self.label} returns a tensor of its own, which has no model")
 
-    def _require_apart(self, read: list[int], written: list[int], pointwise: bool) -> None:
+    def _require_apart(
+        self,
+        read: list[int],
+        written: list[int],
+        pointwise: bool,
+        moves: Callable[[tuple[int, ...]], torch.Tensor | None] = lambda shape: None,
+    ) -> None:
         """Notes where a call writes bytes that it still reads: a kernel may write before it has read all, unless it
-        goes element by element over just the same bytes."""
+        goes element by element over just the same bytes, or only writes there what they hold.
+
+        `moves` says which element of an operand of some shape each element of the result is, if it is one.
+        """
         places = {index: self._placed(self._named(index)) for index in written}
         for some, others in combinations(places.values(), 2):
             for arena, start, end in _shared(some, others):
@@ -195,12 +212,37 @@ class Calls(Running):
                 alike = spelled_type(self._type_of(index)) == spelled_type(self._type_of(other))
                 for when, span in self._placed(self._named(other)):
                     for theirs in _shared(places[index], [(when, span)]):
-                        if not (pointwise and alike and span == theirs):
+                        if pointwise and alike and span == theirs:
+                            continue
+                        if not self._leaves_alone(moves, other, span, index, theirs):
                             arena, low, high = theirs
                             self.found.plan.append(
                                 f"{self.label} writes bytes {low} to {high} of arena {arena} while it reads bytes "
                                 f"{span[1]} to {span[2]}"
                             )
+
+    def _leaves_alone(
+        self,
+        moves: Callable[[tuple[int, ...]], torch.Tensor | None],
+        read: int,
+        source: Span,
+        written: int,
+        target: Span,
+    ) -> bool:
+        """Whether a call writes onto the bytes that it reads just the elements that they hold."""
+        given, made = self._type_of(read), self._type_of(written)
+        if given is None or made is None or given.dynamic or made.dynamic or _unusual(given) or _unusual(made):
+            return False
+        shape = tuple(int(size) for size in given.type.shape)
+        if given.type.dtype != made.type.dtype or math.prod(shape) > _MOST_MOVED:
+            return False
+        taken = moves(shape)
+        if taken is None or taken.numel() * made.type.itemsize != target[2] - target[1]:
+            return False
+        size = made.type.itemsize
+        to = target[1] + size * torch.arange(taken.numel())
+        shared = (to + size > source[1]) & (to < source[2])
+        return bool((source[1] + size * taken == to)[shared].all())
 
     def _delegate(self, call: Delegate) -> None:
         count = self.delegates.get(call.identity)

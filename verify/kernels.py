@@ -16,7 +16,7 @@ from torch.utils import _pytree as pytree
 from torch.utils._sympy.numbers import int_oo
 from torch.utils._sympy.value_ranges import ValueRanges, bound_sympy
 
-from copyproof.spec.effects import NO_LOWERING, canonical, functional_name, only_asserts
+from copyproof.spec.effects import NO_LOWERING, canonical, family, functional_name, only_asserts
 from copyproof.spec.errors import BadInput
 from copyproof.spec.graph import action_of, overload_of
 from copyproof.spec.program import Branches, Input, Loop, Program, Step, TensorType
@@ -68,6 +68,29 @@ def spell_values(overload: torch._ops.OpOverload, values: list[Any]) -> tuple[st
         value = by_name.get(argument.name, argument.default_value)
         parts.append(_text(value, str(argument.type)))
     return f"{canonical(kernel)}({','.join(parts)})", in_place
+
+
+def moved(overload: torch._ops.OpOverload, values: list[Any], shape: tuple[int, ...]) -> torch.Tensor | None:
+    """Which element of its first operand each element of a call's result is, both counted in row-major order; None for
+    operators that are not known to only move elements: those that copy what a view operator looks at do, and clone.
+
+    Args:
+        overload: the out variant of an operator.
+        values: the argument values by its schema, the first operand as `Ellipsis`, out arguments as anything.
+        shape: that of the first operand.
+    """
+    name, variant = family(canonical(overload)), overload._overloadname.removesuffix("out").rstrip("_") or "default"
+    view = getattr(getattr(torch.ops.aten, name.removeprefix("aten.").removesuffix("_copy"), None), variant, None)
+    looks = view is not None and [str(r.type) for r in view._schema.returns if r.alias_info is not None] == ["Tensor"]
+    if name != "aten.clone" and not (name.startswith("aten.") and name.endswith("_copy") and looks):
+        return None
+    named = {a.name: v for a, v in zip(overload._schema.arguments, values, strict=False) if not a.is_out}
+    first = overload._schema.arguments[0].name
+    if any(value is ... for name, given in named.items() if name != first for value in pytree.tree_leaves(given)):
+        return None
+    named[first] = torch.arange(math.prod(shape)).reshape(shape)
+    out = next(a.name for a in overload._schema.arguments if a.is_out)
+    return overload(**named, **{out: torch.empty(0, dtype=torch.int64)}).flatten()
 
 
 def spell_node(name: str, node: Node, overload: torch._ops.OpOverload | None) -> str:
