@@ -191,6 +191,7 @@ def test_operators_that_compute_move_nothing() -> None:
     for overload, values in ((torch.ops.aten.neg.out, [...]), (torch.ops.aten.split_copy.Tensor_out, [..., 1, 0])):
         assert moved(overload, values, (3, 4)) is None
     assert moved(torch.ops.aten.slice_copy.Tensor_out, [..., 0, ..., 3, 1], (3, 4)) is None
+    assert moved(torch.ops.aten.select_copy.int_out, [..., 5, 1], (3, 4)) is None
 
 
 def test_a_plan_that_transposes_in_place_is_refuted_and_one_that_moves_nothing_is_not() -> None:

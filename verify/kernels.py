@@ -72,7 +72,8 @@ def spell_values(overload: torch._ops.OpOverload, values: list[Any]) -> tuple[st
 
 def moved(overload: torch._ops.OpOverload, values: list[Any], shape: tuple[int, ...]) -> torch.Tensor | None:
     """Which element of its first operand each element of a call's result is, both counted in row-major order; None for
-    operators that are not known to only move elements: those that copy what a view operator looks at do, and clone.
+    operators that are not known to only move elements (those that copy what a view operator looks at do, and clone),
+    and for calls that cannot run.
 
     Args:
         overload: the out variant of an operator.
@@ -89,8 +90,11 @@ def moved(overload: torch._ops.OpOverload, values: list[Any], shape: tuple[int, 
     if any(value is ... for name, given in named.items() if name != first for value in pytree.tree_leaves(given)):
         return None
     named[first] = torch.arange(math.prod(shape)).reshape(shape)
-    out = next(a.name for a in overload._schema.arguments if a.is_out)
-    return overload(**named, **{out: torch.empty(0, dtype=torch.int64)}).flatten()
+    outs = {a.name: torch.empty(0, dtype=torch.int64) for a in overload._schema.arguments if a.is_out}
+    try:
+        return overload(**named, **outs).flatten()
+    except (RuntimeError, TypeError, IndexError):  # what cannot run, or has no out argument
+        return None
 
 
 def spell_node(name: str, node: Node, overload: torch._ops.OpOverload | None) -> str:
