@@ -71,8 +71,7 @@ def test_buffer_that_starts_at_zero_in_the_file_breaks_init() -> None:
 def test_bytes_written_over_before_they_are_read_break_plan() -> None:
     example = find("mutations_plus_user_outputs")
     file = deserialized(file_through(example, "reference"))
-    plan = file.program.execution_plan[0]
-    planned = [v.val for v in plan.values if getattr(v.val, "allocation_info", None) is not None]
+    planned = planned_in(file)
     first = min(v.allocation_info.memory_offset_low for v in planned)
     for tensor in planned:
         if tensor.extra_tensor_info is None:
@@ -164,7 +163,7 @@ def test_a_kernel_given_one_tensor_to_read_and_to_write_is_not_modelled() -> Non
     import executorch.extension.llm.custom_ops.custom_ops  # noqa: F401  # registers llama::update_cache
 
     exported = torch.export.export(RowFromItself(), (torch.ones(1, 1, 1, 2),), strict=True).run_decompositions({})
-    report = prove_program(exported, to_edge(exported).to_executorch().buffer)
+    report = prove_program(exported, lower(to_edge(exported), None))
     assert report.verdict is Verdict.UNKNOWN
     assert "reads as another operand too" in str(report)
 
@@ -194,27 +193,33 @@ def test_operators_that_compute_move_nothing() -> None:
     assert moved(torch.ops.aten.select_copy.int_out, [..., 5, 1], (3, 4)) is None
 
 
-def test_a_plan_that_transposes_in_place_is_refuted_and_one_that_moves_nothing_is_not() -> None:
-    for shape, verdict in (((2, 3), Verdict.REFUTED), ((1, 3), Verdict.PROVED)):
-        exported = torch.export.export(Transposed(), (torch.ones(shape),), strict=True)
-        edge = to_edge(exported)
-        file = deserialized(lower(edge, None))
-        values = [v.val for v in file.program.execution_plan[0].values]
-        _, doubled, turned, _ = [v for v in values if getattr(v, "allocation_info", None) is not None]
-        turned.allocation_info.memory_offset_low = doubled.allocation_info.memory_offset_low
-        report = prove_program(edge.exported_program(), serialized(file))
-        assert report[Obligation.PLAN].verdict is verdict, report
-
-
 class Transposed(torch.nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return (x + x).t().neg()
+
+
+@pytest.mark.parametrize(("shape", "verdict"), [((2, 3), Verdict.REFUTED), ((1, 3), Verdict.PROVED)])
+def test_a_plan_that_transposes_in_place_is_refuted_and_one_that_moves_nothing_is_not(
+    shape: tuple[int, ...], verdict: Verdict
+) -> None:
+    edge = to_edge(torch.export.export(Transposed(), (torch.ones(shape),), strict=True))
+    file = deserialized(lower(edge, None))
+    _, doubled, turned, _ = planned_in(file)
+    turned.allocation_info.memory_offset_low = doubled.allocation_info.memory_offset_low
+    report = prove_program(edge.exported_program(), serialized(file))
+    assert report[Obligation.PLAN].verdict is verdict, report
 
 
 def deserialized(pte: bytes) -> Any:
     from executorch.exir._serialize._program import deserialize_pte_binary
 
     return deserialize_pte_binary(pte)
+
+
+def planned_in(file: Any) -> list[Any]:
+    """The tensors that the memory plan of a deserialized file gives a place, in the order of their slots."""
+    values = file.program.execution_plan[0].values
+    return [v.val for v in values if getattr(v.val, "allocation_info", None) is not None]
 
 
 def serialized(file: Any) -> bytes:

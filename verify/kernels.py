@@ -80,10 +80,8 @@ def moved(overload: torch._ops.OpOverload, values: list[Any], shape: tuple[int, 
         values: the argument values by its schema, the first operand as `Ellipsis`, out arguments as anything.
         shape: that of the first operand.
     """
-    name, variant = family(canonical(overload)), overload._overloadname.removesuffix("out").rstrip("_") or "default"
-    view = getattr(getattr(torch.ops.aten, name.removeprefix("aten.").removesuffix("_copy"), None), variant, None)
-    looks = view is not None and [str(r.type) for r in view._schema.returns if r.alias_info is not None] == ["Tensor"]
-    if name != "aten.clone" and not (name.startswith("aten.") and name.endswith("_copy") and looks):
+    name = family(canonical(overload))
+    if name != "aten.clone" and not _copies_a_view(name, overload._overloadname):
         return None
     named = {a.name: v for a, v in zip(overload._schema.arguments, values, strict=False) if not a.is_out}
     first = overload._schema.arguments[0].name
@@ -95,6 +93,15 @@ def moved(overload: torch._ops.OpOverload, values: list[Any], shape: tuple[int, 
         return overload(**named, **outs).flatten()
     except (RuntimeError, TypeError, IndexError):  # what cannot run, or has no out argument
         return None
+
+
+def _copies_a_view(name: str, out_variant: str) -> bool:
+    """Whether `name` is `aten.X_copy`, where X in the same variant is a view operator with one result."""
+    if not (name.startswith("aten.") and name.endswith("_copy")):
+        return False
+    packet = getattr(torch.ops.aten, name.removeprefix("aten.").removesuffix("_copy"), None)
+    view = getattr(packet, out_variant.removesuffix("out").rstrip("_") or "default", None)
+    return view is not None and [str(r.type) for r in view._schema.returns if r.alias_info is not None] == ["Tensor"]
 
 
 def spell_node(name: str, node: Node, overload: torch._ops.OpOverload | None) -> str:
