@@ -99,6 +99,17 @@ def test_a_user_input_that_is_written_in_place_keeps_its_memory_to_the_end() -> 
     assert failures(tried(module, insert_write_back_for_buffers_pass, "reinplace")) != []
 
 
+def test_a_mutated_parameter_comes_back_as_an_output_where_the_file_is_emitted() -> None:
+    """Whether the planned form runs, as with fixed sizes, or not."""
+    for sizes in (False, True):
+        holders = (Holder(Place.PARAMETER, (4, 2)), Holder(Place.INPUT, (4, 2), sizes=sizes), BUFFER)
+        trial = tried(Stateful(holders, (Step("times_", (0,), (2,)), Step("negate", (1,))), ()), reference_pass)
+        (failure,) = failures(trial)
+        assert (Form.PLANNED in trial.forms) is not sizes
+        assert (failure.fault, failure.obligation) == (Fault.FILE.name, "")
+        assert failure.lines[0] == "call 0, output: expected 0 values, got 1"
+
+
 def test_a_custom_operator_that_writes_a_buffer_runs_alike_in_all_forms() -> None:
     shape = (1, 4, 1, 2)
     holders = (Holder(Place.BUFFER, shape), Holder(Place.BUFFER, shape), Holder(Place.INPUT, (1, 1, 1, 2)))

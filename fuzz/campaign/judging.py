@@ -72,6 +72,9 @@ def _difference(trial: Trial, left: Form, right: Form, lines: list[str]) -> Fail
     graph, file = trial.graph_report, trial.file_report
     if fault is Fault.PASS and graph is not None and graph.verdict is Verdict.REFUTED:
         obligation, shape = _of_graph(trial)
+    elif right is Form.RUNTIME and _another_count(lines):
+        # How much a file returns is settled where it is emitted, whatever else is wrong with it.
+        fault = Fault.FILE
     elif file is not None and file.verdict is Verdict.REFUTED:
         plan = any(f.obligation is Obligation.PLAN and f.verdict is Verdict.REFUTED for f in file.findings)
         if fault is Fault.UNPLANNED or (fault is Fault.FILE and plan):
@@ -83,8 +86,13 @@ def _difference(trial: Trial, left: Form, right: Form, lines: list[str]) -> Fail
 
 def _apart(lines: Sequence[str]) -> str:
     """In what two runs differ, without the numbers."""
-    kinds = any(re.search(r"expected \w+\[|values, got", line) for line in lines)
+    kinds = _another_count(lines) or any(re.search(r"expected \w+\[", line) for line in lines)
     return "another type or shape" if kinds else "other numbers"
+
+
+def _another_count(lines: Sequence[str]) -> bool:
+    """Whether one of two runs returned more values than the other."""
+    return any("values, got" in line for line in lines)
 
 
 def _of_graph(trial: Trial) -> tuple[str, str]:

@@ -43,6 +43,10 @@ def stateful_modules(draw: st.DrawFn, most_steps: int = 8, started: Sequence[Sta
         bench.take(Step("times_", (clash,), (2,)))
     free = bench.returnable()
     outputs = draw(st.lists(st.sampled_from(free), min_size=1, max_size=3))
+    if draw(st.booleans()):
+        # What no step reads is computed for nothing unless it is returned.
+        read = {operand for step in bench.steps for operand in step.operands}
+        outputs += [value for value in free if value >= len(bench.holders) and value not in (*read, *outputs)]
     return Stateful(bench.holders, tuple(bench.steps), tuple(outputs))
 
 
