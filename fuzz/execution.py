@@ -98,5 +98,6 @@ def mutated_inputs(signature: ExportGraphSignature) -> tuple[int, ...]:
 
 def detached(values: Any) -> tuple[Any, ...]:
     """The leaves of `values`, each tensor with storage of its own."""
-    leaves = pytree.tree_leaves(values)
+    plain = isinstance(values, (list, tuple)) and all(isinstance(value, torch.Tensor) for value in values)
+    leaves = values if plain else pytree.tree_leaves(values)
     return tuple(leaf.detach().clone() if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves)

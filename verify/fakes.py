@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 import torch
@@ -31,12 +32,17 @@ def tensor_type(val: Any) -> TensorType | None:
     if not isinstance(val, torch.Tensor):
         return None
     return TensorType(
-        tuple(_plain(s) for s in val.shape),
-        tuple(_plain(s) for s in val.stride()),
+        tuple(map(_plain, val.shape)),
+        tuple(map(_plain, val.stride())),
         _plain(val.storage_offset()),
         val.element_size(),
-        str(val.dtype).removeprefix("torch.") + ("~conj" if val.is_conj() else "") + ("~neg" if val.is_neg() else ""),
+        _spelled(val.dtype, val.is_conj(), val.is_neg()),
     )
+
+
+@cache
+def _spelled(dtype: torch.dtype, conjugated: bool, negated: bool) -> str:
+    return str(dtype).removeprefix("torch.") + ("~conj" if conjugated else "") + ("~neg" if negated else "")
 
 
 def _plain(size: int | torch.SymInt) -> Size:
