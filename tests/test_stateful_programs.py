@@ -102,6 +102,15 @@ def test_a_copy_between_regions_that_overlap_is_not_valid() -> None:
         checked(Stateful((Holder(Place.BUFFER), Holder(Place.INPUT)), steps, (0,)))
 
 
+def test_only_a_position_is_an_index() -> None:
+    """Another input of its type may hold numbers out of bounds."""
+    holders = (Holder(Place.BUFFER, (4,), "int64"), *(Holder(p, (1,), "int64") for p in (Place.POSITION, Place.INPUT)))
+    for name in ("row_", "put_"):
+        assert checked(Stateful(holders, (Step(name, (0, 1, 2)),), ()))
+        with pytest.raises(Invalid, match="does not take"):
+            checked(Stateful(holders, (Step(name, (0, 2, 2)),), ()))
+
+
 def test_a_custom_operator_does_not_write_what_it_reads() -> None:
     row = Holder(Place.INPUT, (1, 1, 1, 2))
     checked(Stateful((row, row), (Step("update_cache", (0, 1), (0,)),), ()))

@@ -112,7 +112,8 @@ def _written_long(before: Sequence[Tensor], tensor: Tensor) -> bool:
     return _written(before, tensor) and _long(before, tensor)
 
 
-def _position(before: Sequence[Tensor], tensor: Tensor) -> bool:
+def an_index(before: Sequence[Tensor], tensor: Tensor) -> bool:
+    """It has the type of a position; whether its numbers are within bounds no type says."""
     return tensor.dtype is torch.int64 and tensor.shape == (1,)
 
 
@@ -191,7 +192,7 @@ OPERATIONS: dict[str, Operation] = {
         Operation("flip", "{0}.flip({a})", _F, (_long,), _dims),
         Operation("roll", "{0}.roll(1, {a})", _F, (_long,), _dims),
         Operation("cat", "torch.cat([{0}, {1}])", _F, (_dimensions(1), _joins)),
-        Operation("rows", "{0}.index_select(0, {1})", _F, (_long, _position)),
+        Operation("rows", "{0}.index_select(0, {1})", _F, (_long, an_index)),
         Operation("view", "{0}.view({a})", _A, (lambda b, t: t.is_contiguous() and t.numel() > 1,), _shapes),
         Operation("reshape", "{0}.reshape({a})", _F, (lambda b, t: t.numel() > 1,), _shapes),
         Operation("transpose", "{0}.transpose(0, 1)", _A, (_dimensions(2),)),
@@ -206,8 +207,8 @@ OPERATIONS: dict[str, Operation] = {
         Operation("times_", "{0}.mul_({a})", _W, (_written,), lambda t: ((2,), (3,)), sizes=True),
         Operation("copy_", "{0}.copy_({1})", _W, (_written, _fits)),
         Operation("fill_", "{0}.fill_({a})", _W, (_written,), lambda t: ((0,), (1,))),
-        Operation("row_", "{0}.index_copy_(0, {1}, {2})", _W, (_written_long, _position, _rows)),
-        Operation("put_", "{0}.index_put_(({1},), {2})", _W, (_written_long, _position, _rows)),
+        Operation("row_", "{0}.index_copy_(0, {1}, {2})", _W, (_written_long, an_index, _rows)),
+        Operation("put_", "{0}.index_put_(({1},), {2})", _W, (_written_long, an_index, _rows)),
         Operation(
             "cond",
             "torch.cond({0}.amax() > 0, lambda a: a + 1, lambda a: a * 2, ({1},))",

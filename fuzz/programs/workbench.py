@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from copyproof.fuzz.programs.operations import OPERATIONS, Effect, Operation
+from copyproof.fuzz.programs.operations import OPERATIONS, Effect, Operation, an_index
 from copyproof.fuzz.programs.stateful import Holder, Place, Stateful, Step, first_values, line_of
 
 _LONGEST_HEAD = 4
@@ -44,6 +44,7 @@ class Workbench:
             for value, tensor in enumerate(self.values)
             if tensor is not None
             and (before or operation.effect is not Effect.WRITE or self._may_be_written(value))
+            and (takes is not an_index or self._is_position(value))
             and self._sizes_agree(operation, before, value)
             and takes(tensors, tensor)
         ]
