@@ -105,10 +105,10 @@ def test_a_copy_between_regions_that_overlap_is_not_valid() -> None:
 def test_only_a_position_is_an_index() -> None:
     """Another input of its type may hold numbers out of bounds."""
     holders = (Holder(Place.BUFFER, (4,), "int64"), *(Holder(p, (1,), "int64") for p in (Place.POSITION, Place.INPUT)))
-    for name in ("row_", "put_"):
-        assert checked(Stateful(holders, (Step(name, (0, 1, 2)),), ()))
+    for name, rows in (("rows", ()), ("row_", (2,)), ("put_", (2,))):
+        assert checked(Stateful(holders, (Step(name, (0, 1, *rows)),), ()))
         with pytest.raises(Invalid, match="does not take"):
-            checked(Stateful(holders, (Step(name, (0, 2, 2)),), ()))
+            checked(Stateful(holders, (Step(name, (0, 2, *rows)),), ()))
 
 
 def test_a_custom_operator_does_not_write_what_it_reads() -> None:

@@ -45,8 +45,8 @@ def stateful_modules(draw: st.DrawFn, most_steps: int = 8, started: Sequence[Sta
     outputs = draw(st.lists(st.sampled_from(free), min_size=1, max_size=3))
     if draw(st.booleans()):
         # What no step reads is computed for nothing unless it is returned.
-        read = {operand for step in bench.steps for operand in step.operands}
-        outputs += [value for value in free if value >= len(bench.holders) and value not in (*read, *outputs)]
+        used = {operand for step in bench.steps for operand in step.operands}.union(outputs)
+        outputs += [value for value in free if value >= len(bench.holders) and value not in used]
     return Stateful(bench.holders, tuple(bench.steps), tuple(outputs))
 
 
