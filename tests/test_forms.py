@@ -91,6 +91,21 @@ def test_two_branches_that_are_planned_into_the_same_bytes_are_the_fault_of_the_
     assert found[0].right == Form.PLANNED.value
 
 
+def test_what_the_plan_breaks_is_its_fault_beside_what_the_pass_broke() -> None:
+    """Whether they break the same obligation of the file, as where old contents are returned, or another one."""
+    branches = (Step("cond", (1, 1)), Step("times", (1,), (2,)), Step("cond", (1, 3)))
+    old = Stateful((INPUT, INPUT), (*branches, Step("copied", (0,)), Step("times_", (0,), (2,))), (5, 2, 4))
+    branches = (Step("cond", (2, 2)), Step("times", (2,), (2,)), Step("cond", (2, 4)))
+    lost = Stateful(LOST.holders, (*branches, *LOST.steps), (0, 3, 5))
+    for module, broken in ((lost, "STATE"), (old, "ORDER")):
+        trial = tried(module, insert_write_back_for_buffers_pass)
+        first, second = failures(trial)
+        assert (first.fault, first.obligation) == (Fault.PASS.name, broken)
+        assert (second.right, second.fault) == (Form.PLANNED.value, Fault.PLAN.name)
+        assert trial.unplanned is not None
+        assert differences(trial.forms[Form.REWRITTEN], trial.unplanned) == []
+
+
 def test_a_user_input_that_is_written_in_place_keeps_its_memory_to_the_end() -> None:
     """Reinplacing writes it with `index_put_`; the planner gave its bytes away after the last reader."""
     holders = (Holder(Place.INPUT, (2, 2)), Holder(Place.POSITION, (1,), "int64"), Holder(Place.INPUT, (1, 2)))

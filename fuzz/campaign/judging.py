@@ -79,8 +79,7 @@ def _difference(trial: Trial, left: Form, right: Form, lines: list[str]) -> Fail
         plan = any(f.obligation is Obligation.PLAN and f.verdict is Verdict.REFUTED for f in file.findings)
         if fault is Fault.UNPLANNED or (fault is Fault.FILE and plan):
             # The arenas of the planned form are filled by PyTorch's kernels, which compute before they write.
-            obligation, shape = _of_file(file)
-            fault = trial.stage or fault
+            fault, obligation, shape = _after_the_pass(trial, file)
     return Failure(left.value, right.value, fault.name, obligation, shape, trial.pipeline, tuple(lines[:_SHOWN]))
 
 
@@ -106,10 +105,31 @@ def _of_graph(trial: Trial) -> tuple[str, str]:
     return first.obligation.name, first.fault.value
 
 
-def _of_file(report: Report) -> tuple[str, str]:
-    """The obligation that a file breaks, and how: the first one that is not about its start, if there is one."""
-    refuted = [f for f in report.findings if f.verdict is Verdict.REFUTED and f.obligation.safety]
-    others = [f for f in refuted if f.obligation is not Obligation.INIT]
+def _after_the_pass(trial: Trial, file: Report) -> tuple[Fault, str, str]:
+    """At whose fault a refuted file is after the write-back pass, the obligation that it breaks, and how."""
+    if trial.unplanned_report is None:
+        return Fault.UNPLANNED, *_of_file(file)
+    before = _refuted(trial.unplanned_report)
+    if not before:
+        return Fault.PLAN, *_of_file(file)
+    graph = trial.graph_report
+    if graph is not None and graph.verdict is Verdict.REFUTED and trial.unplanned is not None:
+        # What the pass broke is broken without the plan too: runs tell whether anything else is.
+        expected = trial.forms[Form.REWRITTEN] if trial.from_zero is None else trial.from_zero
+        if not differences(expected, trial.unplanned):
+            return Fault.PLAN, *_of_file(file, but=before)
+    return Fault.LATER, *_of_file(file)
+
+
+def _refuted(report: Report) -> frozenset[Obligation]:
+    """The safety obligations that a report refutes."""
+    return frozenset(f.obligation for f in report.findings if f.verdict is Verdict.REFUTED and f.obligation.safety)
+
+
+def _of_file(report: Report, but: frozenset[Obligation] = frozenset()) -> tuple[str, str]:
+    """The obligation that a file breaks, and how: the first one that is not about its start, nor one of `but`."""
+    broken = _refuted(report) - but - {Obligation.INIT}
+    others = [finding for finding in report.findings if finding.obligation in broken]
     if not others:
         return "", "other numbers"
     # How the plan goes wrong is told under PLAN, whatever it does to outputs and state.

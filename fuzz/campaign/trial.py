@@ -6,7 +6,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,7 +17,7 @@ from torch.export.graph_signature import InputKind
 from torch.fx import GraphModule
 from torch.utils import _pytree as pytree
 
-from copyproof.fuzz.campaign.failure import Fault, Form
+from copyproof.fuzz.campaign.failure import Form
 from copyproof.fuzz.campaign.pipelines import carried_by, config_of
 from copyproof.fuzz.compare import differences
 from copyproof.fuzz.execution import Call, mutated_inputs, run_eager
@@ -55,7 +55,8 @@ class Trial:
         edge_differs: whether the Edge program differs from eager already; None where the functional graph does not.
         from_zero: what the rewritten graph gives where what the file does not carry starts at zero, as it does there.
         elsewhere: whether a refuted file shows other numbers from states that no call reaches; None where not tried.
-        stage: what is at fault for a refuted file after the write-back pass.
+        unplanned_report, unplanned: of a refuted file, what the prover says of its graph, and what that gives, where
+            every tensor has memory of its own; None where it cannot be said.
         seconds: where the time went.
     """
 
@@ -71,7 +72,8 @@ class Trial:
     edge_differs: bool | None = None
     from_zero: list[Call] | None = None
     elsewhere: bool | None = None
-    stage: Fault | None = None
+    unplanned_report: Report | None = None
+    unplanned: list[Call] | None = None
     seconds: dict[str, float] = field(default_factory=dict)
 
     def alike(self, form: Form) -> bool | None:
@@ -161,7 +163,9 @@ def _lowered(
         _from_zero(trial, trial.original, trial.rewritten, lowered, calls, carried)
     if trial.file_report is not None and trial.file_report.verdict is Verdict.REFUTED:
         trial.elsewhere = _from_other_states(meant, lowered, calls)
-        trial.stage = _stage(meant, lowered)
+        trial.unplanned_report = _proved_unplanned(meant, lowered)
+        with suppress(Exception):  # whatever an operator or the form does not take
+            trial.unplanned = run_planned(lowered.exported_program(), calls, carried, planned=False)
 
 
 def _graphs(
@@ -252,14 +256,13 @@ def _from_other_states(meant: ExportedProgram, lowered: Any, calls: Sequence[tup
     return False
 
 
-def _stage(meant: ExportedProgram, lowered: Any) -> Fault:
-    """Whether a refuted file is wrong before its memory is planned."""
+def _proved_unplanned(meant: ExportedProgram, lowered: Any) -> Report | None:
+    """What the prover says of a lowered graph before its memory is planned; None where it has no model of it."""
     try:
         machine = machine_of(lowered.exported_program(), planned=False)
-        report = Meaning(meant).report(machine, _TIMEOUT, initial=False)
+        return Meaning(meant).report(machine, _TIMEOUT, initial=False)
     except (BadInput, Unmodelled):
-        return Fault.UNPLANNED
-    return Fault.LATER if report.verdict is Verdict.REFUTED else Fault.PLAN
+        return None
 
 
 def _reported(prove: Callable[[], Report]) -> Report | None:
