@@ -49,7 +49,8 @@ def insert_clone(graph: Graph, after: Node, value: Node) -> Node:
     """
     with graph.inserting_after(after):
         clone = graph.call_function(torch.ops.aten.clone.default, (value,))
-    clone.meta["val"] = _cloned(value.meta["val"])
+    with torch.no_grad():
+        clone.meta["val"] = value.meta["val"].clone()
     return clone
 
 
@@ -64,11 +65,3 @@ def rename_outputs(program: ExportedProgram, outputs: list[Any]) -> ExportGraphS
             spec = OutputSpec(spec.kind, TensorArgument(name=output.name), spec.target)
         specs.append(spec)
     return ExportGraphSignature(list(signature.input_specs), specs)
-
-
-def _cloned(value: Any) -> Any:
-    mode = getattr(value, "fake_mode", None)
-    if mode is None:
-        return value.clone()
-    with mode:
-        return value.clone()
