@@ -115,8 +115,8 @@ def _after_the_pass(trial: Trial, file: Report) -> tuple[Fault, str, str]:
     graph = trial.graph_report
     if graph is not None and graph.verdict is Verdict.REFUTED and trial.unplanned is not None:
         # What the pass broke is broken without the plan too: runs tell whether anything else is.
-        expected = trial.forms[Form.REWRITTEN] if trial.from_zero is None else trial.from_zero
-        if not differences(expected, trial.unplanned):
+        expected = trial.forms.get(Form.REWRITTEN) if trial.from_zero is None else trial.from_zero
+        if expected is not None and not differences(expected, trial.unplanned):
             return Fault.PLAN, *_of_file(file, but=before)
     return Fault.LATER, *_of_file(file)
 
