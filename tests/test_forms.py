@@ -106,6 +106,20 @@ def test_what_the_plan_breaks_is_its_fault_beside_what_the_pass_broke() -> None:
         assert differences(trial.forms[Form.REWRITTEN], trial.unplanned) == []
 
 
+def test_a_pass_that_drops_an_output_is_judged_though_what_it_made_does_not_run() -> None:
+    def one_less(program: Any) -> Any:
+        graph_module, signature = reference_pass(program)
+        output = graph_module.graph.output_node()
+        output.args = (tuple(output.args[0][:-1]),)
+        return graph_module, signature
+
+    trial = tried(KEPT, one_less)
+    assert Form.REWRITTEN not in trial.forms
+    assert trial.graph_report is not None and trial.graph_report.verdict is Verdict.REFUTED
+    (failure,) = failures(trial)
+    assert failure.lines[0] == "call 0, output: expected 1 values, got 0"
+
+
 def test_a_user_input_that_is_written_in_place_keeps_its_memory_to_the_end() -> None:
     """Reinplacing writes it with `index_put_`; the planner gave its bytes away after the last reader."""
     holders = (Holder(Place.INPUT, (2, 2)), Holder(Place.POSITION, (1,), "int64"), Holder(Place.INPUT, (1, 2)))

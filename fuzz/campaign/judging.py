@@ -76,8 +76,7 @@ def _difference(trial: Trial, left: Form, right: Form, lines: list[str]) -> Fail
         # How much a file returns is settled where it is emitted, whatever else is wrong with it.
         fault = Fault.FILE
     elif file is not None and file.verdict is Verdict.REFUTED:
-        plan = any(f.obligation is Obligation.PLAN and f.verdict is Verdict.REFUTED for f in file.findings)
-        if fault is Fault.UNPLANNED or (fault is Fault.FILE and plan):
+        if fault is Fault.UNPLANNED or (fault is Fault.FILE and Obligation.PLAN in _refuted(file)):
             # The arenas of the planned form are filled by PyTorch's kernels, which compute before they write.
             fault, obligation, shape = _after_the_pass(trial, file)
     return Failure(left.value, right.value, fault.name, obligation, shape, trial.pipeline, tuple(lines[:_SHOWN]))
@@ -112,12 +111,10 @@ def _after_the_pass(trial: Trial, file: Report) -> tuple[Fault, str, str]:
     before = _refuted(trial.unplanned_report)
     if not before:
         return Fault.PLAN, *_of_file(file)
-    graph = trial.graph_report
-    if graph is not None and graph.verdict is Verdict.REFUTED and trial.unplanned is not None:
-        # What the pass broke is broken without the plan too: runs tell whether anything else is.
-        expected = trial.forms.get(Form.REWRITTEN) if trial.from_zero is None else trial.from_zero
-        if expected is not None and not differences(expected, trial.unplanned):
-            return Fault.PLAN, *_of_file(file, but=before)
+    # What the pass broke is broken without the plan too: runs tell whether anything else is.
+    expected = trial.forms.get(Form.REWRITTEN) if trial.from_zero is None else trial.from_zero
+    if trial.unplanned is not None and expected is not None and not differences(expected, trial.unplanned):
+        return Fault.PLAN, *_of_file(file, but=before)
     return Fault.LATER, *_of_file(file)
 
 

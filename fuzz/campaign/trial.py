@@ -55,8 +55,9 @@ class Trial:
         edge_differs: whether the Edge program differs from eager already; None where the functional graph does not.
         from_zero: what the rewritten graph gives where what the file does not carry starts at zero, as it does there.
         elsewhere: whether a refuted file shows other numbers from states that no call reaches; None where not tried.
-        unplanned_report, unplanned: of a refuted file, what the prover says of its graph, and what that gives, where
-            every tensor has memory of its own; None where it cannot be said.
+        unplanned_report: what the prover says of a refuted file's graph where every tensor has memory of its own; None
+            where it has no model of it.
+        unplanned: what that gives, where the pass is refuted too; None where it does not run.
         seconds: where the time went.
     """
 
@@ -164,8 +165,9 @@ def _lowered(
     if trial.file_report is not None and trial.file_report.verdict is Verdict.REFUTED:
         trial.elsewhere = _from_other_states(meant, lowered, calls)
         trial.unplanned_report = _proved_unplanned(meant, lowered)
-        with suppress(Exception):  # whatever an operator or the form does not take
-            trial.unplanned = run_planned(lowered.exported_program(), calls, carried, planned=False)
+        if trial.graph_report is not None and trial.graph_report.verdict is Verdict.REFUTED:
+            with suppress(Exception):  # whatever an operator or the form does not take
+                trial.unplanned = run_planned(lowered.exported_program(), calls, carried, planned=False)
 
 
 def _graphs(
