@@ -75,10 +75,13 @@ def _difference(trial: Trial, left: Form, right: Form, lines: list[str]) -> Fail
     elif right is Form.RUNTIME and _another_count(lines):
         # How much a file returns is settled where it is emitted, whatever else is wrong with it.
         fault = Fault.FILE
-    elif file is not None and file.verdict is Verdict.REFUTED:
-        if fault is Fault.UNPLANNED or (fault is Fault.FILE and Obligation.PLAN in _refuted(file)):
-            # The arenas of the planned form are filled by PyTorch's kernels, which compute before they write.
-            fault, obligation, shape = _after_the_pass(trial, file)
+    elif (
+        file is not None
+        and file.verdict is Verdict.REFUTED
+        and (fault is Fault.UNPLANNED or (fault is Fault.FILE and Obligation.PLAN in _refuted(file)))
+    ):
+        # The arenas of the planned form are filled by PyTorch's kernels, which compute before they write.
+        fault, obligation, shape = _after_the_pass(trial, file)
     return Failure(left.value, right.value, fault.name, obligation, shape, trial.pipeline, tuple(lines[:_SHOWN]))
 
 
