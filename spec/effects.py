@@ -181,12 +181,15 @@ _UNINITIALISED = frozenset(
         "aten._empty_affine_quantized",
         "aten._empty_per_channel_affine_quantized",
         "aten.resize",
+        "aten.resize_as",
+        "aten._resize_output",
         "prims.empty",
         "prims.empty_strided",
         "prims.empty_permuted",
         "dim_order_ops._empty_dim_order",
     }
 )
+_READS_AROUND = frozenset({"aten.as_strided_copy", "aten.set"})
 _KNOWN_NAMESPACES = frozenset({"aten", "prims", "prim", "dim_order_ops", "quantized_decomposed"})
 
 
@@ -222,6 +225,12 @@ def reads_contents(name: str) -> bool:
 def only_asserts(name: str) -> bool:
     """Whether the operator of this canonical name only checks something, and computes nothing."""
     return family(name) in _ASSERTIONS and family(name) != "aten._print"
+
+
+def reads_around(name: str) -> bool:
+    """Whether the operator of this canonical name may read memory around its operand: the storage that this is a view
+    of."""
+    return family(name) in _READS_AROUND
 
 
 def uninitialised(name: str) -> bool:

@@ -379,3 +379,40 @@ def test_list_among_the_outputs_is_bad_input() -> None:
 
     with pytest.raises(BadInput, match="is a list"):
         prove_pass(program, edited(nested))
+
+
+def _hoisted_before_a_look_around(program: ExportedProgram) -> Any:
+    """Moves the write into the buffer's second half before the operator that looks around the first half."""
+    write = one(program.graph_module, aten.add_.Tensor)
+    look = one(program.graph_module, aten.as_strided_copy.default)
+    look.prepend(write)
+    return program
+
+
+class _LooksAround(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("st", torch.arange(4.0))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        held = self.st + 0
+        second = held[2:4]
+        looked = torch.as_strided_copy(held[0:2], [4], [1], 0)
+        second.add_(x)
+        return looked * 1
+
+
+def test_operator_that_reads_memory_around_its_operand_is_not_proved() -> None:
+    program = torch.export.export(_LooksAround(), (torch.tensor([10.0, 20]),))
+    report = prove_pass(program, _hoisted_before_a_look_around)
+    assert report.verdict is Verdict.REFUTED and report.witness, report
+    assert prove_pass(program, lambda given: given).verdict is not Verdict.REFUTED
+
+
+@pytest.mark.parametrize("whole", [True, False])
+def test_looking_around_a_whole_storage_is_modelled(whole: bool) -> None:
+    build = Builder()
+    b, x = build.buffer("b", 4), build.input("x", 4)
+    looked = build(aten.as_strided_copy.default, b if whole else build(aten.slice.Tensor, b, 0, 0, 2), [2], [2], 0)
+    program = build.returns(looked, b=build(aten.add.Tensor, b, x))
+    assert prove_pass(program, reference_pass).verdict is (Verdict.PROVED if whole else Verdict.UNKNOWN)

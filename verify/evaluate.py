@@ -127,7 +127,7 @@ class _Evaluator:
         if step.body is not None:
             self._inside(index, step, step.body, contents)
             return
-        reason = step.opaque or step.untyped
+        reason = step.opaque or step.untyped or self._around(step)
         signature = self._signature(step)
         extra: list[Content] = [f"uninitialised!{step.name}"] if step.uninitialised else []
         for chain in sorted(step.chains, key=lambda c: c.name):
@@ -268,6 +268,16 @@ class _Evaluator:
             elementwise = step.pointwise or step.contents is Contents.SECOND
             if how is Relation.OVERLAPPING or (how is Relation.SAME and not elementwise):
                 return f"{step.name} writes elements that it reads through {value}"
+        return None
+
+    def _around(self, step: Step) -> str | None:
+        """Why it is not known what a step reads of the memory around its operands; None where it reads none."""
+        if not step.reads_around:
+            return None
+        for value in step.operands:
+            located = self.trace.values.get(value)
+            if located is not None and (located.maybe or located.region != located.storage.whole):
+                return f"{step.name} may read memory of {located.storage.name} around {value}, which is a view of it"
         return None
 
     def _copied(self, step: Step, into: TensorType, contents: list[Content]) -> Content:

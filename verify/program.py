@@ -34,6 +34,7 @@ from copyproof.verify.machine import Kernel, Machine, Tensor, layout_of
 from copyproof.verify.pair import assigned
 from copyproof.verify.serialized import File, State, recognised
 from copyproof.verify.sharing import sharing
+from copyproof.verify.sizes import narrowed
 from copyproof.verify.solver import Above, Case, Differ, Number, Theory
 from copyproof.verify.spelling import content_of, raw_bytes
 from copyproof.verify.trace import Content, Definition, Trace
@@ -185,7 +186,7 @@ class Meaning:
                 final={name: names.get(content, content) for name, content in execution.final.items()},
             )
         theory = Theory({**self.functional.definitions, **execution.definitions}, timeout, keep_queries)
-        judge = _Judge(theory, self.functional, execution, self._constants())
+        judge = _Judge(theory, self.functional, execution, self._constants(), narrowed(self.original))
         state, output = self._results(execution)
         tokens = [
             (chain.value, self.functional.tokens[chain], execution.tokens[chain])
@@ -345,17 +346,22 @@ class _Judge:
     """Asks the solver about one program, and says what an answer means."""
 
     def __init__(
-        self, theory: Theory, functional: Trace, execution: Execution, constants: Mapping[Content, str] | None = None
+        self,
+        theory: Theory,
+        functional: Trace,
+        execution: Execution,
+        constants: Mapping[Content, str] | None = None,
+        assumption: str = "",
     ) -> None:
         self.theory = theory
         self.differences = Differences(functional, execution, constants or {})
-        self.lost = execution.lost
+        self.doubt = f"not all calls have a model: {execution.lost}" if execution.lost else assumption
 
     def equal(self, obligation: Obligation, pairs: list[tuple[str, Content, Content]]) -> Finding:
         """Each pair holds the same: the query is that some pair differs."""
         answer = self.theory.ask(obligation.name, [Case(what, (Differ(a, b),)) for what, a, b in pairs])
-        if answer.status == "unsat" and self.lost:
-            return Finding(obligation, Verdict.UNKNOWN, answer.seconds, (f"not all calls have a model: {self.lost}",))
+        if answer.status == "unsat" and self.doubt:
+            return Finding(obligation, Verdict.UNKNOWN, answer.seconds, (self.doubt,))
         if answer.status == "unsat":
             vacuous = "" if pairs else "there is nothing to compare"
             return Finding(obligation, Verdict.PROVED, answer.seconds, vacuous=vacuous)
@@ -387,8 +393,8 @@ class _Judge:
         shown = [c for c in shown if c.write != "nothing"]
         answer = self.theory.ask(obligation.name, [Case("faults", (Above(Number("faults", len(told)), _ZERO),))])
         verdict = Verdict.PROVED if answer.status == "unsat" else Verdict.REFUTED
-        if verdict is Verdict.PROVED and self.lost:
-            return Finding(obligation, Verdict.UNKNOWN, answer.seconds, (f"not all calls have a model: {self.lost}",))
+        if verdict is Verdict.PROVED and self.doubt:
+            return Finding(obligation, Verdict.UNKNOWN, answer.seconds, (self.doubt,))
         reasons = tuple(dict.fromkeys(told))[:_MOST_SHOWN]
         return Finding(obligation, verdict, answer.seconds, reasons, tuple(shown[:1]))
 

@@ -25,6 +25,7 @@ from copyproof.verify.conformance import deviations
 from copyproof.verify.contents import changed_contents, shared_memory
 from copyproof.verify.pair import Pair, pair_of
 from copyproof.verify.passes import rule_of, run_pass
+from copyproof.verify.sizes import narrowed
 from copyproof.verify.solver import Answer, Case, Theory
 from copyproof.verify.trace import Content
 from copyproof.verify.verdicts import Conflict, Finding, Report
@@ -140,6 +141,8 @@ def _prove(
     for program in (original, *carried):
         if shared := shared_memory(program, graph_module, pair):
             findings = [_doubted(f, shared) for f in findings]
+    if assumption := narrowed(original):
+        findings = [_doubted(f, assumption) for f in findings]
     statistics = {
         "steps": len(pair.rewritten.steps),
         "inputs": len(pair.rewritten.inputs),
