@@ -1,4 +1,5 @@
-"""What kernels of ExecuTorch's runtime refuse, though their operator may mean it: a refused call stops the method.
+"""Where kernels of ExecuTorch's runtime depart from what their operators mean: what they refuse, which stops the
+method, and what they misread or compute otherwise.
 
 Source: `kernels/portable/cpu/op_index_put.cpp` and `op_copy.cpp` of executorch 1.5.1; `index_put_` and `copy_` are the
 in-place kernels that the runtime has.
@@ -13,6 +14,16 @@ from typing import Any
 from copyproof.spec.program import TensorType
 
 _COPIES = ("aten.copy_.default", "aten.copy.out")
+
+_ANY_ORDER = frozenset(
+    {
+        "dim_order_ops._clone_dim_order",
+        "dim_order_ops._to_dim_order_copy",
+        "aten.convolution",
+        "aten.max_pool2d_with_indices",
+        "aten.upsample_nearest2d",
+    }
+)
 
 
 def refused(name: str, types: Sequence[TensorType | None], arguments: Sequence[Any]) -> str:
@@ -40,6 +51,35 @@ def refused(name: str, types: Sequence[TensorType | None], arguments: Sequence[A
     wanted = tuple(index.shape[0] if d == given[0] else size for d, size in enumerate(into.shape))
     if values.shape != wanted:
         return f"index_put_ of the runtime takes values of the shape {list(wanted)}, and is given {values.spelled}"
+    return ""
+
+
+def misread(name: str, elementwise: bool, kinds: Sequence[tuple[tuple[int, ...], tuple[int, ...]]]) -> str:
+    """Why the runtime's kernel may refuse or misread its tensors for how they lie in memory; empty where it is known
+    that it takes them. Found by running kernels on channels-last tensors: most stop the method, or go over the bytes as
+    if they lay in the usual order (`cat`, `flip`, `gather`, `constant_pad_nd`, `slice_scatter`, `native_layer_norm`).
+
+    Args:
+        name: the operator's canonical name.
+        elementwise: whether an element of the result depends on the same element of each operand alone.
+        kinds: the shape of each tensor among the arguments, and the order of its dimensions in memory.
+    """
+    odd = [order for _, order in kinds if list(order) != sorted(order)]
+    if not odd or name.rsplit(".", 1)[0] in _ANY_ORDER or (elementwise and len(set(kinds)) == 1):
+        return ""
+    return f"the runtime's kernel of {name} may refuse or misread a tensor whose dimensions lie in the order {odd[0]}"
+
+
+def strays(name: str, types: Sequence[TensorType | None]) -> str:
+    """Why the runtime's kernel may compute something else than its operator means in PyTorch; empty where none is known
+    to. Found by running: `remainder` of integers has the dividend's sign, as `fmod`.
+
+    Args:
+        name: the operator's canonical name.
+        types: the types of its tensors.
+    """
+    if name.startswith("aten.remainder.") and not any(t is not None and "float" in t.dtype for t in types):
+        return "the runtime's kernel of remainder gives integers the sign of the dividend, PyTorch that of the divisor"
     return ""
 
 

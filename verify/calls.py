@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Callable, Mapping
-from functools import partial
+from functools import cache, partial
 from itertools import combinations
 from typing import Any
 
@@ -13,7 +13,7 @@ import torch
 
 from copyproof.spec.effects import Chain, Contents, Effect, canonical, effect_of, family, same_order
 from copyproof.spec.errors import BadInput
-from copyproof.spec.runtime_kernels import refused, reshaped
+from copyproof.spec.runtime_kernels import misread, refused, reshaped, strays
 from copyproof.verify.evaluate import copied, copied_row, keeps_first
 from copyproof.verify.execution import Lost, Running, View, spelled_type, together
 from copyproof.verify.kernels import REFUSED, VIEW, moved, spell_number, spell_values
@@ -90,6 +90,15 @@ class Calls(Running):
         outs = [p for p, argument in enumerate(arguments) if argument.is_out]
         read = [index for position, index in operands if position not in effect.writes]
         pointwise = torch.Tag.pointwise in overload.tags or effect.contents is Contents.SECOND
+        ways = [self._type_of(index) for slot in given for index in self._leaves(slot)]
+        doubt = misread(
+            name,
+            pointwise or _elementwise(overload),
+            [(tuple(map(int, t.type.shape)), t.order) for t in ways if t is not None],
+        )
+        doubt = doubt or strays(name, [t.type for t in types if t is not None])
+        # Whether such a call stops the method is not known either, so nothing about the others is proved.
+        self.found.lost = self.found.lost or doubt
         written: list[tuple[int, Content]] = []
         for position in effect.writes:
             targets = self._leaves(given[position])
@@ -100,6 +109,8 @@ class Calls(Running):
                 refusal = refusal or self._misfit(effect, name, types, into, arguments, values)
                 if refusal:
                     content = f"{REFUSED}{self.label}!{refusal}"
+                elif doubt:
+                    content = self._havoc(f"{self.label}: {doubt}")
                 elif index in read and not pointwise:
                     content = self._havoc(f"{self.label} writes slot {index}, which it reads as another operand too")
                 elif effect.contents is Contents.SECOND:
@@ -288,6 +299,9 @@ class Calls(Running):
         """`et_copy_index(out, value, i)`: makes `value` row i of `out`, which then has i + 1 rows."""
         out, value, position = call.slots[:3]
         row, type_ = self._attribute(position), self._type_of(value)
+        into = self._type_of(out)
+        if into is None or _unusual(into) or (type_ is not None and _unusual(type_)):
+            raise Lost(f"{self.label} stacks tensors whose dimensions lie in an unusual order")
         if not isinstance(row, int) or type_ is None:
             raise Lost(f"{self.label} writes a row that the contents choose")
         self._require_apart([value], [out], False)
@@ -325,6 +339,17 @@ class Calls(Running):
         slot = self.slots[call.slot]
         if isinstance(slot, Tensor) and (slot.place is not None or slot.constant or call.slot in self.machine.inputs):
             raise Lost(f"{self.label} frees tensor {call.slot}, whose memory is not its own")
+
+
+@cache
+def _elementwise(overload: Any) -> bool:
+    """Whether the operator that an out variant is of is pointwise: the variant itself need not say so."""
+    packet = overload.overloadpacket
+    given = [str(a.type) for a in overload._schema.arguments if not a.is_out]
+    return any(
+        torch.Tag.pointwise in other.tags and [str(a.type) for a in other._schema.arguments] == given
+        for other in (getattr(packet, name) for name in packet.overloads())
+    )
 
 
 def _keeps_first(effect: Effect, name: str, first: Tensor | None, into: Tensor) -> bool:

@@ -47,7 +47,7 @@ class Execution:
         labels: which call defined a content.
         reads: where each call saw what.
         arenas: the arenas after the last call.
-        lost: why what happened from some call on is not known; empty where all is.
+        lost: why what some call did is not known, or whether it stopped the method; empty where all is.
         calls: how many calls were followed.
     """
 

@@ -267,10 +267,10 @@ class _Reader:
 
 def _tensor(spec: TensorSpec, place: tuple[int, int] | None, name: str = "", held: bytes | None = None) -> Tensor:
     kind = type_of(spec.shape, spec.dtype, not spec.is_static_shape_tensor)
-    layout = layout_of(kind.dtype, kind.shape, [int(d) for d in spec.dim_order])
-    return Tensor(kind, layout, place, held, False, name)
+    order = [int(d) for d in spec.dim_order]
+    return Tensor(kind, layout_of(kind.dtype, kind.shape, order), place, held, False, name, tuple(order))
 
 
 def _constant(value: torch.Tensor) -> Tensor:
     kind = type_of(value.shape, value.dtype)
-    return Tensor(kind, kind.dtype, None, raw_bytes(value), True)
+    return Tensor(kind, kind.dtype, None, raw_bytes(value), True, order=value.dim_order())

@@ -29,6 +29,7 @@ class Tensor:
         held: its bytes where it is a constant, or its first bytes where it is a buffer, in logical order.
         constant: whether nothing may write it.
         name: the qualified name of a buffer, where it is known.
+        order: its dimensions as they lie in memory, the outermost first.
     """
 
     type: TensorType
@@ -37,6 +38,7 @@ class Tensor:
     held: bytes | None = None
     constant: bool = False
     name: str = ""
+    order: tuple[int, ...] = ()
 
     @property
     def dynamic(self) -> bool:

@@ -185,6 +185,7 @@ class _Reader:
             self._held(index, value, kind, dtype, order),
             constant,
             (extra.fully_qualified_name or "") if extra is not None and not constant else "",
+            tuple(order),
         )
 
     def _held(self, index: int, value: Any, kind: TensorType, dtype: torch.dtype, order: list[int]) -> bytes | None:
