@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import datetime
@@ -17,19 +18,37 @@ from rich.markup import escape
 from rich.table import Table
 
 from copyproof.fuzz.campaign.agreement import Runs
-from copyproof.fuzz.campaign.campaign import new_findings
 from copyproof.fuzz.campaign.failure import Fault
-from copyproof.fuzz.campaign.record import Finding, Record
+from copyproof.fuzz.campaign.record import Finding, Record, new_findings
 
 
 @contextmanager
-def told(wanted: bool) -> Iterator[Callable[[str], None]]:
-    """A function that shows a line in the place of the one before, for as long as the context lasts."""
-    if not wanted:
+def told(wanted: bool | None) -> Iterator[Callable[[str], None]]:
+    """A function that is told how it goes, for as long as the context lasts. On a terminal, or where it is `wanted`, it
+    shows a line in the place of the one before; elsewhere, where it is not unwanted, it prints one now and then."""
+    if wanted is False:
         yield lambda line: None
+        return
+    if wanted is None and not sys.stderr.isatty():
+        yield _now_and_then()
         return
     with Live(console=Console(stderr=True), refresh_per_second=2, transient=True) as live:
         yield lambda line: live.update(line)
+
+
+def _now_and_then() -> Callable[[str], None]:
+    last = time.monotonic()
+
+    def tell(line: str) -> None:
+        nonlocal last
+        if time.monotonic() - last >= _SECONDS_BETWEEN_LINES:
+            last = time.monotonic()
+            click.echo(f"{datetime.now():%H:%M} {line}", err=True)
+
+    return tell
+
+
+_SECONDS_BETWEEN_LINES = 300.0
 
 
 def show(record: Record, folder: Path, as_json: bool) -> None:
@@ -94,14 +113,22 @@ def _show_coverage(console: Console, record: Record) -> None:
 def _show_findings(console: Console, what: str, findings: list[Finding], folder: Path) -> None:
     if not findings:
         return
-    table = Table(f"{what}: at fault", "broken", "programs")
+    table = Table(f"{what}: at fault", "between", "broken", "programs")
     table.add_column("where" if what == "new" else "known as", overflow="fold")
     for finding in findings:
         failure = finding.failure
         broken = ": ".join(part for part in (failure.obligation, failure.shape) if part)
-        where = finding.known or str(folder / "failures" / finding.name)
-        table.add_row(Fault[failure.fault].value, escape(broken or "-"), str(finding.count), escape(where))
+        where = finding.known or _folder(finding, folder)
+        between = f"{failure.left} / {failure.right}"
+        cells = (Fault[failure.fault].value, between, escape(broken or "-"), str(finding.count))
+        table.add_row(*cells, escape(where or "not made small yet: the same command goes on"))
     console.print(table)
+
+
+def _folder(finding: Finding, folder: Path) -> str:
+    """The folder of a finding, or empty where none is written (yet)."""
+    path = folder / "failures" / finding.name
+    return str(path) if path.is_dir() else ""
 
 
 def _as_json(record: Record, folder: Path) -> dict[str, Any]:
@@ -120,7 +147,7 @@ def _as_json(record: Record, folder: Path) -> dict[str, Any]:
                 "program": json.loads(f.reduced or f.program),
                 "lines": list(f.failure.lines),
                 "printed": f.seen,
-                "folder": str(folder / "failures" / f.name),
+                "folder": _folder(f, folder),
             }
             for f in record.findings()
         ],

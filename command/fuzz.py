@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import json
+import math
+import signal
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -27,10 +31,32 @@ def _levels(context: click.Context, option: click.Parameter, value: str) -> tupl
     return tuple(level for level in _LEVELS if level in asked)
 
 
+def _a_number(context: click.Context, option: click.Parameter, value: float | None) -> float | None:
+    """`--hours nan` passes for a number within any range."""
+    if value is not None and math.isnan(value):
+        raise click.BadParameter("nan is no time; give hours, as 0.5")
+    return value
+
+
+@contextmanager
+def _stopped_by_a_signal() -> Iterator[None]:
+    """Within this context SIGTERM interrupts as ctrl-C does."""
+
+    def interrupt(number: int, frame: object) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
 @click.group(invoke_without_command=True)
 @click.option(
     "--hours",
     type=click.FloatRange(min=0, min_open=True, max=1e4),
+    callback=_a_number,
     help="Look for so long; what was found last is made small after that.  [default: a minute]",
 )
 @click.option(
@@ -118,11 +144,11 @@ def fuzz(
         models.quiet()
         from copyproof.command import campaigns
         from copyproof.fuzz.campaign import corpus
-        from copyproof.fuzz.campaign.campaign import Campaign, Settings, gone, new_findings
+        from copyproof.fuzz.campaign.campaign import Campaign, Settings, gone
         from copyproof.fuzz.campaign.executors import cluster, pool
         from copyproof.fuzz.campaign.known import OWN, known_in
         from copyproof.fuzz.campaign.pipelines import config_of
-        from copyproof.fuzz.campaign.record import Record, alone
+        from copyproof.fuzz.campaign.record import Record, alone, new_findings
         from copyproof.verify.passes import named_pass
 
         named_pass(pass_name)
@@ -134,11 +160,10 @@ def fuzz(
             executors, workers = cluster(scheduler)
         seconds = hours * 3600 if hours is not None else None if programs is not None else 60.0
         settings = Settings(out, pass_name, pipelines, levels, seed, seconds, programs, workers, issues)
-        record = Record(out, settings.about)
         kept = corpus.opened(out / "corpus", database)
-        meter = sys.stderr.isatty() if progress is None else progress
+        record = Record(out, settings.about)
         try:
-            with alone(out), campaigns.told(meter) as tell:
+            with alone(out), campaigns.told(progress) as tell, _stopped_by_a_signal():
                 Campaign(settings, record, kept, executors, tell).run()
                 gone(issues, settings, record)
         except KeyboardInterrupt:
@@ -162,6 +187,7 @@ def show(folder: Path, as_json: bool) -> None:
         from copyproof.command import campaigns
         from copyproof.fuzz.campaign.record import Record
 
+        # Nothing here needs torch, which takes seconds to import.
         campaigns.show(Record(folder), folder, as_json)
 
 
@@ -175,10 +201,11 @@ def replay(folder: Path, as_json: bool) -> None:
     """
     with failing("fuzz replay", as_json):
         from copyproof.command import programs as models
+
+        models.quiet()
         from copyproof.fuzz.campaign.campaign import replayed
         from copyproof.fuzz.campaign.written import read_finding
 
-        models.quiet()
         about = read_finding(folder)
         failures = replayed(about)
         still = [failure for failure in failures if failure.signature == about["signature"]]

@@ -25,9 +25,9 @@ from copyproof.fuzz.campaign.failure import Fault
 from copyproof.fuzz.campaign.graph_trial import GraphTrials
 from copyproof.fuzz.campaign.known import OWN, Known, known_in
 from copyproof.fuzz.campaign.levels import GRAPHS, MODULES, level_of
-from copyproof.fuzz.campaign.minimise import minimise
+from copyproof.fuzz.campaign.minimise import Minimal, minimise
 from copyproof.fuzz.campaign.record import Record, alone
-from copyproof.fuzz.campaign.unit import Outcome, Unit, run_unit
+from copyproof.fuzz.campaign.unit import Outcome, Sighting, Unit, run_unit
 from copyproof.fuzz.campaign.written import read_finding
 from copyproof.fuzz.programs.graphs import decoded
 from copyproof.fuzz.programs.stateful import Holder, Place, Stateful, Step
@@ -152,7 +152,86 @@ def test_a_campaign_that_was_killed_goes_on_where_it_stopped(tmp_path: Path) -> 
     assert 1 <= len(done) < 4
     assert subprocess.run(command, stdout=subprocess.DEVNULL).returncode == 0
     after = Record(tmp_path)
-    assert done < after.done() and len(after.done()) == 4
+    assert done.keys() < after.done().keys() and len(after.done()) == 4
+
+
+def test_a_campaign_that_is_told_to_end_says_that_the_same_command_goes_on(tmp_path: Path) -> None:
+    command = [str(Path(sys.executable).with_name("copyproof")), "fuzz", "--level", "graphs", "--out", str(tmp_path)]
+    process = subprocess.Popen([*command, "--workers", "1"], stderr=subprocess.PIPE, text=True)
+    deadline = time.monotonic() + 120
+    while time.monotonic() < deadline and not (tmp_path / "campaign.sqlite").exists():
+        time.sleep(0.2)
+    time.sleep(1)
+    process.terminate()
+    _, errors = process.communicate(timeout=120)
+    assert process.returncode == 130 and "the same command goes on" in errors and "Traceback" not in errors, errors
+
+
+def units_of(folder: Path, **changes: Any) -> list[Unit]:
+    """The units of a campaign; none of them is done."""
+    noted: list[Unit] = []
+
+    class Noting(Here):
+        def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+            assert fn is run_unit
+            noted.append(args[0])
+            return super().submit(lambda: Outcome(args[0], programs=args[0].programs))
+
+    campaign(folder, REFERENCE, Noting, **changes)
+    return noted
+
+
+@pytest.mark.parametrize("programs", [1, 4, 15, 16, 33])
+def test_each_level_and_pipeline_gets_as_many_programs_as_were_asked_for(tmp_path: Path, programs: int) -> None:
+    pipelines = ("shipped", "unnamed")
+    units = units_of(tmp_path, levels=(MODULES, GRAPHS), pipelines=pipelines, programs=programs)
+    looked: dict[tuple[str, str], int] = {}
+    for unit in units:
+        looked[unit.level, unit.pipeline] = looked.get((unit.level, unit.pipeline), 0) + unit.programs
+    assert looked == {(MODULES, "shipped"): programs, (MODULES, "unnamed"): programs, (GRAPHS, ""): programs}
+    assert len({unit.key for unit in units}) == len(units)
+
+
+def test_neighbouring_seeds_look_at_other_programs(tmp_path: Path) -> None:
+    seeds = [{u.seed for u in units_of(tmp_path / str(seed), seed=seed, programs=400)} for seed in (0, 1, 2)]
+    assert not seeds[0] & seeds[1] and not seeds[1] & seeds[2]
+
+
+def test_a_campaign_that_is_asked_for_more_programs_later_is_as_if_it_had_been_at_once(tmp_path: Path) -> None:
+    name = "tests.known_wrong:first_write_lost"
+    campaign(tmp_path / "later", name, programs=24)
+    later, once = campaign(tmp_path / "later", name, programs=40), campaign(tmp_path / "once", name, programs=40)
+    assert {s: count for s, (count, _) in told(later).items()} == {s: count for s, (count, _) in told(once).items()}
+    one, other = (next(iter(record.totals().values())) for record in (later, once))
+    assert (one["programs"], one["told"]["agreement"]) == (other["programs"], other["told"]["agreement"])
+
+
+def test_a_finding_made_small_is_of_the_level_of_its_small_program(tmp_path: Path) -> None:
+    record = campaign(tmp_path, "tests.known_wrong:first_write_lost", programs=16)
+    finding = record.findings()[0]
+    outcome = Outcome(Unit(MODULES, 1, 4, "p", "reinplace"), programs=4)
+    outcome.found[finding.signature] = Sighting(1, "{}", finding.failure)
+    record.enter(outcome, {})
+    record.reduce(Minimal(finding.signature, GRAPHS, "", finding.reduced, finding.failure, "", ""))
+    (again,) = [f for f in record.findings() if f.signature == finding.signature]
+    assert (again.level, again.pipeline, again.count) == (GRAPHS, "", finding.count + 1)
+
+
+def test_a_program_that_comes_to_no_end_ends_its_process() -> None:
+    text = "import time\nfrom copyproof.fuzz.campaign.patience import watched\n"
+    text += "with watched(0.5) as begins:\n    for _ in range(4):\n        begins(); time.sleep(0.2)\n    print('on')\n"
+    quick = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True)
+    assert (quick.returncode, quick.stdout) == (0, "on\n"), quick.stderr
+    endless = subprocess.run([sys.executable, "-c", text + "    time.sleep(60)\n"], capture_output=True, timeout=50)
+    assert endless.returncode != 0
+
+
+def test_what_a_campaign_found_is_shown_without_torch(tmp_path: Path) -> None:
+    campaign(tmp_path, REFERENCE, programs=8).close()
+    text = "import sys\nfrom copyproof.command.main import main\ntry:\n    main(['fuzz', 'show', sys.argv[1]])\n"
+    text += "finally:\n    assert 'torch' not in sys.modules\n"
+    shown = subprocess.run([sys.executable, "-c", text, tmp_path], capture_output=True, text=True)
+    assert shown.returncode == 0 and "0 new kinds of failure" in shown.stdout, shown.stderr
 
 
 def test_a_pass_that_always_ends_its_process_is_a_finding_and_not_the_end(tmp_path: Path) -> None:

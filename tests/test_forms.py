@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -25,7 +26,8 @@ from copyproof.spec.pipeline import copy_of, copy_of_edge, standing_in
 from copyproof.verify.corpus import find
 from copyproof.verify.corpus.example import backend_config, calls_of, export
 
-from .known_wrong import after_last_schema_reader
+from .hostile_passes import raises_something_odd
+from .known_wrong import after_last_schema_reader, last_write_doubled
 from .lowering import edge_of, program_of
 
 BUFFER, INPUT = Holder(Place.BUFFER), Holder(Place.INPUT)
@@ -117,7 +119,21 @@ def test_a_pass_that_drops_an_output_is_judged_though_what_it_made_does_not_run(
     assert Form.REWRITTEN not in trial.forms
     assert trial.graph_report is not None and trial.graph_report.verdict is Verdict.REFUTED
     (failure,) = failures(trial)
-    assert failure.lines[0] == "call 0, output: expected 1 values, got 0"
+    assert (failure.fault, failure.left, failure.right) == ("PASS", Form.FUNCTIONAL.value, Form.REWRITTEN.value)
+
+
+def test_a_graph_that_is_refuted_fails_by_its_pass_though_its_calls_show_no_other_numbers() -> None:
+    def contents_changed(program: Any) -> Any:
+        for value in program.state_dict.values():
+            value.add_(1)
+        return reference_pass(program)
+
+    for write_back_pass, broken in ((last_write_doubled, "STATE"), (contents_changed, "FRAME")):
+        trial = tried(KEPT, write_back_pass)
+        assert trial.alike(Form.REWRITTEN)
+        (failure,) = failures(trial)
+        assert (failure.fault, failure.obligation, failure.right) == ("PASS", broken, Form.REWRITTEN.value)
+        assert failure.lines
 
 
 def test_a_user_input_that_is_written_in_place_keeps_its_memory_to_the_end() -> None:
@@ -210,6 +226,12 @@ def test_a_runtime_that_dies_is_a_failure_and_not_the_end(monkeypatch: pytest.Mo
     monkeypatch.setattr(trials, "run_program", dies)
     (failure,) = failures(tried(KEPT, reference_pass))
     assert failure.right == Form.RUNTIME.value and "SIGABRT" in failure.shape
+
+
+def test_a_pass_that_raises_is_told_with_the_line_that_raised() -> None:
+    (failure,) = failures(tried(KEPT, raises_something_odd))
+    assert failure.fault == Fault.PASS.name and failure.raised
+    assert re.fullmatch(r"raised in raises_something_odd, .*hostile_passes\.py:\d+", failure.lines[-1]), failure
 
 
 def test_a_pass_that_raises_is_at_fault() -> None:

@@ -7,6 +7,7 @@ import importlib
 import importlib.metadata
 import sys
 import sysconfig
+import traceback
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -87,6 +88,17 @@ def run_pass(write_back_pass: Callable[[Any], Any], program: ExportedProgram) ->
         raise BadInput(
             f"the pass {name!r} raised {first_line(error)}; run it on this program alone to see where"
         ) from error
+
+
+def raised_at(error: BaseException) -> str:
+    """Where a pass raised what `run_pass` tells of, as a sentence; empty where that is not known.
+
+    Args:
+        error: what `run_pass` raised.
+    """
+    frames = traceback.extract_tb(error.__cause__.__traceback__) if error.__cause__ is not None else []
+    # The first frame is run_pass itself.
+    return f"raised in {frames[-1].name}, {frames[-1].filename}:{frames[-1].lineno}" if len(frames) > 1 else ""
 
 
 def fingerprint(name: str) -> str:

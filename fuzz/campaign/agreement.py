@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from enum import Enum
+from typing import TYPE_CHECKING
 
 from copyproof.spec.obligations import Verdict
-from copyproof.verify.verdicts import Report
+
+if TYPE_CHECKING:
+    from copyproof.verify.verdicts import Report
 
 
 class Runs(Enum):
@@ -39,6 +42,13 @@ def runs_beside(report: Report, alike: bool | None) -> Runs:
 def disagree(verdict: Verdict, runs: Runs) -> bool:
     """Whether a verdict and the runs contradict each other."""
     return (verdict, runs) in ((Verdict.PROVED, Runs.DIFFER), (Verdict.REFUTED, Runs.ALIKE))
+
+
+def told_of(report: Report) -> list[str]:
+    """Why a report refutes, and the numbers of its counterexample where they were seen; nothing where it does not."""
+    refuted = [f for f in report.findings if f.verdict is Verdict.REFUTED and f.obligation.safety]
+    reasons = [reason for finding in refuted for reason in finding.reasons]
+    return [*reasons, *(report.witness if refuted and shows_numbers(report) else ())]
 
 
 def shows_numbers(report: Report) -> bool:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, field
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +23,9 @@ from copyproof.fuzz.campaign.failure import Failure, Fault, Form
 from copyproof.fuzz.campaign.known import Known, name_of
 from copyproof.fuzz.campaign.levels import GRAPHS, MODULES, failing, level_of, program_of
 from copyproof.fuzz.campaign.minimise import Minimal, minimise
+from copyproof.fuzz.campaign.patience import PATIENCE
 from copyproof.fuzz.campaign.pipelines import config_of
-from copyproof.fuzz.campaign.record import Finding, Record
+from copyproof.fuzz.campaign.record import Record
 from copyproof.fuzz.campaign.unit import Outcome, Sighting, Unit, run_unit
 from copyproof.fuzz.campaign.written import write_finding
 from copyproof.fuzz.programs.stateful import Stateful
@@ -35,6 +37,7 @@ PROGRAMS = {MODULES: 25, GRAPHS: 400}
 """How many programs a unit has: a few seconds of work."""
 
 _AT_THE_START = 40
+_APART = 10**6
 _DEATHS = 2
 Work = tuple[Callable[..., Any], tuple[Any, ...]]
 
@@ -152,7 +155,7 @@ class Campaign:
             self._deaths[work] = self._deaths.get(work, 0) + 1
             if self._deaths[work] < _DEATHS or len(self._running) > 1:
                 raise
-            result = self._died(work, "its process died, each time")
+            result = self._died(work, f"its process died, or took over {PATIENCE:g} s for a program, each time")
         except Exception as error:  # a worker of a cluster was lost too often, or copyproof has a fault of its own
             result = self._died(work, f"{type(error).__name__}: {first_line(error)[:200]}")
         if isinstance(result, Outcome):
@@ -171,7 +174,7 @@ class Campaign:
             outcome = Outcome(unit)
             outcome.found[failure.signature] = Sighting(1, "{}", failure)
             return outcome
-        return Minimal(arguments[0], arguments[2], arguments[3], "", "")
+        return Minimal(arguments[0], arguments[1], arguments[5], arguments[2], arguments[3], "", "")
 
     def _enter(self, outcome: Outcome, pending: list[Work]) -> None:
         known = {s: name_of(self.settings.known, s, self.settings.pass_name) for s in outcome.found}
@@ -194,12 +197,11 @@ class Campaign:
         return found
 
     def _minimal(self, minimal: Minimal) -> None:
-        program = minimal.program or "null"
-        self.record.reduce(minimal.signature, program, minimal.failure, minimal.printed)
+        self.record.reduce(minimal)
         finding = next(f for f in self.record.findings() if f.signature == minimal.signature)
         if minimal.program:
             write_finding(self.settings.folder, finding, minimal.script, self.settings.pass_name)
-            if finding.level == MODULES:
+            if minimal.level == MODULES:
                 corpus.keep(self.database, minimal.program)
 
     def _units(self) -> Iterator[Work]:
@@ -208,28 +210,29 @@ class Campaign:
         start = tuple(corpus.kept(self.database))[:_AT_THE_START]
         kinds = [(MODULES, pipeline) for pipeline in self.settings.pipelines if MODULES in self.settings.levels]
         kinds += [(GRAPHS, "")] if GRAPHS in self.settings.levels else []
-        number = 0
-        while True:
-            number += 1
-            looked = (number - 1) * max(PROGRAMS[level] for level, _ in kinds)
-            if self.settings.programs is not None and looked >= self.settings.programs:
+        for number in count(1):
+            left = {kind: self._left(kind[0], number) for kind in kinds}
+            if not any(left.values()):
                 return
-            for level, pipeline in kinds:
-                programs = PROGRAMS[level]
-                if self.settings.programs is not None:
-                    programs = min(programs, self.settings.programs - (number - 1) * PROGRAMS[level])
-                    if programs <= 0:
-                        continue
-                seed = self.settings.seed + number
-                unit = Unit(level, seed, programs, self.settings.pass_name, pipeline, start if level == MODULES else ())
-                if unit.key not in done:
+            for (level, pipeline), programs in left.items():
+                # Far apart, so that campaigns with neighbouring seeds look at other programs.
+                seed = self.settings.seed * _APART + number
+                started = start if level == MODULES else ()
+                unit = Unit(level, seed, programs, self.settings.pass_name, pipeline, started)
+                if programs > done.get(unit.key, 0):
                     yield run_unit, (unit,)
+
+    def _left(self, level: str, number: int) -> int:
+        """How many programs unit `number` of a level has: less than a whole one, or none, where not more are asked."""
+        if self.settings.programs is None:
+            return PROGRAMS[level]
+        return max(0, min(PROGRAMS[level], self.settings.programs - (number - 1) * PROGRAMS[level]))
 
     def _told(self) -> str:
         programs, kinds, new = self.record.counts()
         small = sum(function is minimise for function, _ in self._running.values())
         late = f"; the time is up, {small} failures are being made small" if self._over() and small else ""
-        looked = ", ".join(f"{count:,} {level} {pipeline}".rstrip() for (level, pipeline), count in programs.items())
+        looked = ", ".join(f"{ran:,} {level} {pipeline}".rstrip() for (level, pipeline), ran in programs.items())
         return f"{looked or 'no program yet'}; {kinds} kinds of failure, {new} of them not known{late}"
 
 
@@ -273,8 +276,3 @@ def replayed(about: dict[str, Any]) -> list[Failure]:
     if about["level"] == MODULES:
         config_of(about["pipeline"])
     return failing(write_back_pass, about["pipeline"])(program)
-
-
-def new_findings(findings: Sequence[Finding]) -> list[Finding]:
-    """The findings that no file of known issues knows."""
-    return [finding for finding in findings if not finding.known]

@@ -64,6 +64,11 @@ class Failure:
         return "; ".join(part for part in parts if part)
 
     @property
+    def raised(self) -> bool:
+        """Whether something was raised, or gave no answer, so that there is nothing to compare."""
+        return self.shape.startswith(("the pass fails", "does not lower", "does not run", "no answer"))
+
+    @property
     def slug(self) -> str:
         """A short name for files, of the kind of failure."""
         words = re.findall(r"[a-z0-9]+", f"{self.fault} {self.obligation} {self.shape}".lower())

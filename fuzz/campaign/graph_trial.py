@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch.export import ExportedProgram
 
-from copyproof.fuzz.campaign.agreement import Runs, disagree, runs_beside
+from copyproof.fuzz.campaign.agreement import Runs, disagree, runs_beside, told_of
 from copyproof.fuzz.campaign.failure import Failure, Fault, Form, without_names
 from copyproof.fuzz.compare import differences
 from copyproof.fuzz.execution import Call
@@ -21,7 +21,7 @@ from copyproof.spec.pipeline import as_pair, carriers
 from copyproof.verify.exhaustive.build import SHAPE, Builder
 from copyproof.verify.exhaustive.recipe import Recipe
 from copyproof.verify.exhaustive.screen import Open, Screen
-from copyproof.verify.passes import run_pass
+from copyproof.verify.passes import raised_at, run_pass
 from copyproof.verify.prover import prove_result
 
 _SHOWN = 4
@@ -82,7 +82,7 @@ class GraphTrials:
             result = run_pass(self.write_back_pass, program)
             graph_module, signature = as_pair(result)
         except (BadInput, TypeError) as error:
-            return GraphTrial(None, Runs.NOT_RUN, [_raised(str(error))])
+            return GraphTrial(None, Runs.NOT_RUN, [_raised(str(error), raised_at(error))])
         lap("the pass")
         try:
             opened = self.screen.open_ways(recipe, carriers(program, result), graph_module, signature)
@@ -95,9 +95,9 @@ class GraphTrials:
         except Exception as error:  # what cannot run
             found = [f"the rewritten graph cannot run: {first_line(error)[:200]}"]
         lap("running the rewritten graph")
-        verdict, runs = self._decided(recipe, opened, program, result, not found)
+        verdict, runs, told = self._decided(recipe, opened, program, result, not found)
         lap("proof of what congruence leaves open")
-        return GraphTrial(verdict, runs, self._failures(verdict, runs, opened, found))
+        return GraphTrial(verdict, runs, self._failures(verdict, runs, opened, found or told))
 
     def _of_steps(self, recipe: Recipe) -> _Computed:
         """What the steps of a graph compute, once for all that ends them."""
@@ -111,19 +111,20 @@ class GraphTrials:
 
     def _decided(
         self, recipe: Recipe, opened: list[Open], given: ExportedProgram, result: Any, alike: bool
-    ) -> tuple[Verdict, Runs]:
+    ) -> tuple[Verdict, Runs, list[str]]:
+        """The verdict, what the runs showed beside it, and what the prover says of a refutation."""
         if not opened:
-            return Verdict.PROVED, Runs.ALIKE if alike else Runs.DIFFER
+            return Verdict.PROVED, Runs.ALIKE if alike else Runs.DIFFER, []
         if not alike and not self.asks:
-            return Verdict.REFUTED, Runs.DIFFER
+            return Verdict.REFUTED, Runs.DIFFER, []
         # A builder of its own: what this one keeps may have been changed by the pass.
         report = prove_result(Builder().program(recipe), given, result)
-        return report.verdict, runs_beside(report, alike)
+        return report.verdict, runs_beside(report, alike), told_of(report)
 
     def _failures(self, verdict: Verdict, runs: Runs, opened: list[Open], found: list[str]) -> list[Failure]:
         forms = (Form.FUNCTIONAL.value, Form.REWRITTEN.value)
         if disagree(verdict, runs):
-            shape = f"graph {verdict.value}, and {'numbers differ' if found else 'no number differs'}"
+            shape = f"graph {verdict.value}, and {'numbers differ' if runs is Runs.DIFFER else 'no number differs'}"
             return [Failure(Form.PROVER.value, forms[1], Fault.PROVER.name, "", shape, "", tuple(found[:_SHOWN]))]
         if verdict is not Verdict.REFUTED and runs is not Runs.DIFFER:
             return []
@@ -144,9 +145,10 @@ def _expected(recipe: Recipe, computed: Call) -> Call:
     )
 
 
-def _raised(message: str) -> Failure:
+def _raised(message: str, where: str = "") -> Failure:
     shape = f"the pass fails: {without_names(message)}"
-    return Failure(Form.FUNCTIONAL.value, Form.REWRITTEN.value, Fault.PASS.name, "", shape, "", (message,))
+    lines = (message, where) if where else (message,)
+    return Failure(Form.FUNCTIONAL.value, Form.REWRITTEN.value, Fault.PASS.name, "", shape, "", lines)
 
 
 def _value(first: int) -> torch.Tensor:

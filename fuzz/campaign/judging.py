@@ -6,13 +6,13 @@ import re
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
-from copyproof.fuzz.campaign.agreement import Runs, disagree, runs_beside
+from copyproof.fuzz.campaign.agreement import Runs, disagree, runs_beside, told_of
 from copyproof.fuzz.campaign.failure import Failure, Fault, Form, without_names
 from copyproof.fuzz.campaign.trial import Trial
 from copyproof.fuzz.compare import differences
 from copyproof.spec.effects import EXECUTORCH
 from copyproof.spec.obligations import Obligation, Verdict
-from copyproof.verify.exhaustive.screen import ways_open
+from copyproof.verify.exhaustive import screen
 from copyproof.verify.pair import pair_of
 from copyproof.verify.verdicts import Report
 
@@ -23,8 +23,33 @@ def failures_of(trial: Trial) -> Iterator[Failure]:
     """What is wrong: each two neighbouring forms that differ; that something does not lower or run, where nothing
     differs; and where a verdict and a run disagree."""
     found = list(_differing(trial))
+    if by_the_pass := _unseen(trial, found):
+        found = [by_the_pass, *(f for f in found if f.fault not in _AFTER or not _goes_on_with(trial))]
     yield from found or _not_running(trial)
     yield from _disagreements(trial)
+
+
+_AFTER = (Fault.LATER.name, Fault.UNPLANNED.name)
+
+
+def _unseen(trial: Trial, found: Sequence[Failure]) -> Failure | None:
+    """The failure of a rewritten graph that is refuted though its calls show no other numbers: it writes twice, its
+    signature is wrong, it cannot run, or other contents than those of the calls show it; None where there is none."""
+    graph = trial.graph_report
+    if graph is None or graph.verdict is not Verdict.REFUTED or any(f.fault == Fault.PASS.name for f in found):
+        return None
+    if runs_beside(graph, trial.alike(Form.REWRITTEN)) is Runs.ALIKE:
+        return None
+    forms = (Form.FUNCTIONAL.value, Form.REWRITTEN.value)
+    return Failure(*forms, Fault.PASS.name, *_of_graph(trial), trial.pipeline, tuple(told_of(graph)[:_SHOWN]))
+
+
+def _goes_on_with(trial: Trial) -> bool:
+    """Whether what the pass broke can show in later stages alone: contents of the program, or a graph that does not
+    run."""
+    frame = trial.graph_report[Obligation.FRAME] if trial.graph_report is not None else None
+    changed = frame is not None and frame.verdict is Verdict.REFUTED and frame.structural
+    return changed or Form.REWRITTEN in trial.skipped
 
 
 def _differing(trial: Trial) -> Iterator[Failure]:
@@ -58,7 +83,9 @@ def _not_running(trial: Trial) -> Iterator[Failure]:
 def _failure(trial: Trial, left: Form, right: Form, fault: Fault, why: str, shape: str) -> Failure:
     """The failure of something that raises, or gives no answer."""
     shape = f"{shape}: {without_names(why)}"
-    return Failure(left.value, right.value, fault.name, "", shape, trial.pipeline, (why,))
+    return Failure(
+        left.value, right.value, fault.name, "", shape, trial.pipeline, (why, *filter(None, [trial.raised_at]))
+    )
 
 
 def _difference(trial: Trial, left: Form, right: Form, lines: list[str]) -> Failure:
@@ -99,9 +126,14 @@ def _another_count(lines: Sequence[str]) -> bool:
 def _of_graph(trial: Trial) -> tuple[str, str]:
     """The obligation that a rewritten graph breaks, and how; of several ways the first one of `screen.Fault`."""
     assert trial.original is not None and trial.rewritten is not None
-    ways = [w for w in ways_open(pair_of(trial.original, *trial.rewritten, EXECUTORCH)) if w.obligation.safety]
+    assert trial.graph_report is not None
+    broken = _refuted(trial.graph_report)
+    ways = [
+        w for w in screen.ways_open(pair_of(trial.original, *trial.rewritten, EXECUTORCH)) if w.obligation in broken
+    ]
     if not ways:
-        return Obligation.FRAME.name, ""
+        # Contents that the pass changed are no way that its graph leaves open.
+        return Obligation.FRAME.name, screen.Fault.CONTENTS.value if Obligation.FRAME in broken else ""
     kinds = list(type(ways[0].fault))
     first = min(ways, key=lambda way: kinds.index(way.fault))
     return first.obligation.name, first.fault.value

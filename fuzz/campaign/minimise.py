@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import json
 import warnings
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 
 from copyproof.fuzz.campaign.failure import Failure, Fault
-from copyproof.fuzz.campaign.levels import Program, failing, program_of
+from copyproof.fuzz.campaign.levels import Program, failing, level_of, program_of
+from copyproof.fuzz.campaign.patience import watched
 from copyproof.fuzz.campaign.reduction import reduced
 from copyproof.fuzz.campaign.script import probed, script_of, shown
 from copyproof.fuzz.campaign.unit import ALONE
 from copyproof.fuzz.programs.stateful import Stateful
 from copyproof.fuzz.tables import kept_tables
+from copyproof.spec.pipeline import REFERENCE_PASS
 from copyproof.verify.exhaustive.recipe import Recipe
 from copyproof.verify.exhaustive.script import seen
 from copyproof.verify.passes import named_pass
@@ -24,6 +27,7 @@ class Minimal:
 
     Attributes:
         signature: of the finding.
+        level, pipeline: of the program; the finding may have been seen on another level or in another pipeline since.
         program: the program, as JSON; empty where the failure did not come again.
         failure: what it shows.
         script: a standalone script; empty where none shows the failure.
@@ -31,6 +35,8 @@ class Minimal:
     """
 
     signature: str
+    level: str
+    pipeline: str
     program: str
     failure: Failure
     script: str
@@ -50,29 +56,44 @@ def minimise(
         pass_name, pipeline: as of `unit.Unit`.
         small: it is small already; only its script is made.
     """
-    with ALONE, warnings.catch_warnings(), kept_tables():
+    with ALONE, warnings.catch_warnings(), kept_tables(), watched() as begins:
         warnings.simplefilter("ignore")
-        return _minimised(signature, program_of(json.loads(program)), failure, pass_name, pipeline, small)
+        return _minimised(signature, program_of(json.loads(program)), failure, pass_name, pipeline, small, begins)
 
 
 def _minimised(
-    signature: str, program: Program, failure: Failure, pass_name: str, pipeline: str, small: bool
+    signature: str,
+    program: Program,
+    failure: Failure,
+    pass_name: str,
+    pipeline: str,
+    small: bool,
+    begins: Callable[[], None],
 ) -> Minimal:
     failures = failing(named_pass(pass_name), pipeline, asks=failure.fault == Fault.PROVER.name)
     found = failure
 
     def fails(candidate: Program) -> bool:
         nonlocal found
+        begins()
         alike = next((f for f in failures(candidate) if f.signature == signature), None)
         found = alike or found
         return alike is not None
 
     if not fails(program):
-        return Minimal(signature, "", failure, "", "")
+        return Minimal(signature, level_of(program), pipeline, "", failure, "", "")
     if not small:
         program = reduced(program, fails, _TRIES[type(program)])
+    begins()
+    if found.fault in _BEHIND and _right_otherwise(program, found, pipeline):
+        found = replace(found, lines=(*found.lines, _RIGHT_OTHERWISE))
     text, printed = _shown(program, found, pass_name, pipeline) if found.fault != Fault.PROVER.name else ("", "")
-    return Minimal(signature, json.dumps(program.as_json()), found, text, printed)
+    return Minimal(signature, level_of(program), pipeline, json.dumps(program.as_json()), found, text, printed)
+
+
+def _right_otherwise(program: Program, failure: Failure, pipeline: str) -> bool:
+    """Whether a program that fails behind the pass does not fail so with the reference pass."""
+    return all(other.signature != failure.signature for other in failing(named_pass(REFERENCE_PASS), pipeline)(program))
 
 
 def _shown(program: Program, failure: Failure, pass_name: str, pipeline: str) -> tuple[str, str]:
@@ -82,10 +103,14 @@ def _shown(program: Program, failure: Failure, pass_name: str, pipeline: str) ->
         return (script.text, script.printed) if script is not None else ("", "")
     for candidate in (program, probed(program)):
         text = script_of(candidate, failure, pass_name, pipeline)
-        if printed := shown(text, numbers=not failure.shape.startswith(("does not", "no answer"))):
+        if printed := shown(text, numbers=not failure.raised):
             return text, printed
     return "", ""
 
 
+_BEHIND = (Fault.LATER.name, Fault.PLAN.name, Fault.UNPLANNED.name, Fault.FILE.name)
+_RIGHT_OTHERWISE = (
+    "with the reference pass the program does not fail so: what this pass returns, or where it writes, brings it about"
+)
 _TRIES: dict[type[Program], int] = {Stateful: 120, Recipe: 400}
 """How many programs are tried at most; those of a module go through torch.export."""

@@ -7,15 +7,21 @@ import fcntl
 import json
 import sqlite3
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from copyproof.fuzz.campaign.failure import Failure
-from copyproof.fuzz.campaign.unit import Outcome
 from copyproof.spec.errors import BadInput, first_line
+
+if TYPE_CHECKING:
+    from copyproof.fuzz.campaign.minimise import Minimal
+    from copyproof.fuzz.campaign.unit import Outcome
+
+_ADDED = ("rejected", "skipped", "agreement", "seconds")
+"""What units tell that is added up."""
 
 _TABLES = """
 create table if not exists about (key text primary key, value text);
@@ -98,6 +104,8 @@ class Record:
 
     def __init__(self, folder: Path, about: dict[str, str] | None = None) -> None:
         path = folder / "campaign.sqlite"
+        if path.is_file() and not path.stat().st_size and (folder / "failures").exists():
+            raise BadInput(f"{path} is empty, but {folder} holds failures; take a copy of it, or name another folder")
         if about is None and not path.is_file():
             raise BadInput(f"{folder} holds no campaign; name the folder that was given to `copyproof fuzz --out`")
         try:
@@ -127,12 +135,14 @@ class Record:
         return dict(self._connection.execute("select key, value from about"))
 
     @_reading()
-    def done(self) -> set[str]:
-        """The keys of the units that are done."""
-        return {key for (key,) in self._connection.execute("select key from unit")}
+    def done(self) -> dict[str, int]:
+        """How many programs the units that are done were asked for, by their keys."""
+        rows = self._connection.execute("select key, programs, told from unit")
+        return {key: json.loads(told).get("asked", programs) for key, programs, told in rows}
 
     def enter(self, outcome: Outcome, known: dict[str, str]) -> list[str]:
-        """Writes down what a unit gave, all of it or nothing.
+        """Writes down what a unit gave, all of it or nothing. What it gave before, asked for fewer programs, is not
+        counted twice.
 
         Args:
             outcome: what it gave.
@@ -148,9 +158,13 @@ class Record:
             "skipped": outcome.skipped,
             "agreement": outcome.agreement,
             "seconds": outcome.seconds,
+            "asked": unit.programs,
+            "hazards": outcome.coverage,
+            "found": {signature: sighting.count for signature, sighting in outcome.found.items()},
         }
         fresh = []
         with self._connection as connection:
+            self._forget(unit.key)
             connection.execute(
                 "insert or replace into unit values (?, ?, ?, ?, ?, ?, ?, ?)",
                 (
@@ -205,12 +219,32 @@ class Record:
                     )
         return fresh
 
-    def reduce(self, signature: str, program: str, failure: Failure, seen: str) -> None:
-        """Writes down the small program of a finding, and what its script printed."""
+    def _forget(self, key: str) -> None:
+        """Takes out of all counts what a unit told before, if it did."""
+        row = self._connection.execute("select told from unit where key = ?", (key,)).fetchone()
+        told = json.loads(row[0]) if row else {}
+        self._connection.executemany(
+            "update coverage set count = count - ? where kind = 'hazard' and what = ?",
+            [(count, what) for what, count in told.get("hazards", {}).items()],
+        )
+        self._connection.executemany(
+            "update finding set count = count - ? where signature = ?",
+            [(count, signature) for signature, count in told.get("found", {}).items()],
+        )
+
+    def reduce(self, minimal: Minimal) -> None:
+        """Writes down the small program of a finding, or that there is none, and what its script printed."""
         with self._connection as connection:
             connection.execute(
-                "update finding set reduced = ?, failure = ?, seen = ? where signature = ?",
-                (program, json.dumps(failure.as_json()), seen, signature),
+                "update finding set level = ?, pipeline = ?, reduced = ?, failure = ?, seen = ? where signature = ?",
+                (
+                    minimal.level,
+                    minimal.pipeline,
+                    minimal.program or "null",
+                    json.dumps(minimal.failure.as_json()),
+                    minimal.printed,
+                    minimal.signature,
+                ),
             )
 
     def tell_gone(self, name: str, why: str, told: str) -> None:
@@ -261,6 +295,8 @@ class Record:
             into["rejected"] += rejected
             into["seconds"] += seconds
             for what, counts in dict(json.loads(text)).items():
+                if what not in _ADDED:
+                    continue
                 table = into["told"].setdefault(what, {})
                 for key, count in counts.items():
                     table[key] = table.get(key, 0) + count
@@ -273,3 +309,8 @@ class Record:
             "select what, first, count from coverage where kind = ? order by first", (kind,)
         )
         return list(rows)
+
+
+def new_findings(findings: Sequence[Finding]) -> list[Finding]:
+    """The findings that no file of known issues knows."""
+    return [finding for finding in findings if not finding.known]

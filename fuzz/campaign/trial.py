@@ -30,7 +30,7 @@ from copyproof.spec.obligations import Verdict
 from copyproof.spec.pipeline import as_pair, copy_of, standing_in
 from copyproof.spec.signature import held
 from copyproof.verify.lowered import Unmodelled, machine_of
-from copyproof.verify.passes import run_pass
+from copyproof.verify.passes import raised_at, run_pass
 from copyproof.verify.program import Meaning, prove_program
 from copyproof.verify.prover import prove_pass
 from copyproof.verify.verdicts import Report
@@ -50,6 +50,7 @@ class Trial:
         skipped: why a form did not run.
         pipeline: the pipeline by name.
         fails_to_lower: what to_executorch raises, or empty.
+        raised_at: where the pass raised, if it did.
         graph_report, file_report: what the prover says of the rewritten graph and of the file, where there is one.
         original, rewritten: the program before the write-back pass, and what the pass made of it.
         edge_differs: whether the Edge program differs from eager already; None where the functional graph does not.
@@ -66,6 +67,7 @@ class Trial:
     skipped: dict[Form, str] = field(default_factory=dict)
     pipeline: str = ""
     fails_to_lower: str = ""
+    raised_at: str = ""
     graph_report: Report | None = None
     file_report: Report | None = None
     original: ExportedProgram | None = None
@@ -152,6 +154,7 @@ def _lowered(
             lowered = edge.to_executorch(config)
         except (Exception, SystemExit) as error:  # whatever a pass, the planner or the emitter raises
             trial.fails_to_lower = first_line(error)[:300]
+            trial.raised_at = raised_at(error) if isinstance(error, BadInput) else ""
     if trial.original is not None:
         _graphs(trial, trial.original, calls, write_back_pass)
         functional = trial.forms.get(Form.FUNCTIONAL)

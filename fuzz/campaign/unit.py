@@ -19,6 +19,7 @@ from copyproof.fuzz.campaign.failure import Failure, without_names
 from copyproof.fuzz.campaign.graph_trial import GraphTrials
 from copyproof.fuzz.campaign.hazards import Branches, hazards_of_graph, hazards_of_module
 from copyproof.fuzz.campaign.levels import MODULES
+from copyproof.fuzz.campaign.patience import watched
 from copyproof.fuzz.programs.graphs import ENDS, families
 from copyproof.fuzz.programs.stateful import Stateful
 from copyproof.spec.obligations import Verdict
@@ -111,17 +112,17 @@ class Outcome:
 
 
 def run_unit(unit: Unit) -> Outcome:
-    """Does a unit's work."""
-    with ALONE, warnings.catch_warnings():
+    """Does a unit's work. Where a program comes to no end, the process ends (`patience.py`)."""
+    with ALONE, warnings.catch_warnings(), watched() as begins:
         warnings.simplefilter("ignore")
         started = time.perf_counter()
         outcome = Outcome(unit)
-        (_modules if unit.level == MODULES else _graphs)(unit, outcome)
+        (_modules if unit.level == MODULES else _graphs)(unit, outcome, begins)
         outcome.elapsed = time.perf_counter() - started
         return outcome
 
 
-def _modules(unit: Unit, outcome: Outcome) -> None:
+def _modules(unit: Unit, outcome: Outcome, begins: Callable[[], None]) -> None:
     from copyproof.fuzz.campaign.judging import failures_of, judged
     from copyproof.fuzz.campaign.trial import quiet, tried
     from copyproof.fuzz.programs.drawing import stateful_modules
@@ -131,16 +132,17 @@ def _modules(unit: Unit, outcome: Outcome) -> None:
     write_back_pass = named_pass(unit.pass_name)
     branches = Branches(write_back_pass)
 
-    def watched(program: Any) -> Any:
+    def followed(program: Any) -> Any:
         with branches.watched():
             return write_back_pass(program)
 
     for name in ("rule", "__name__"):
         if hasattr(write_back_pass, name):
-            setattr(watched, name, getattr(write_back_pass, name))
+            setattr(followed, name, getattr(write_back_pass, name))
 
     def look(module: Stateful) -> None:
-        trial = tried(module, watched, unit.pipeline)
+        begins()
+        trial = tried(module, followed, unit.pipeline)
         outcome.programs += 1
         for what, seconds in trial.seconds.items():
             outcome.seconds[what] = outcome.seconds.get(what, 0.0) + seconds
@@ -170,7 +172,7 @@ def _modules(unit: Unit, outcome: Outcome) -> None:
     outcome.branches |= branches.taken
 
 
-def _graphs(unit: Unit, outcome: Outcome) -> None:
+def _graphs(unit: Unit, outcome: Outcome, begins: Callable[[], None]) -> None:
     write_back_pass = named_pass(unit.pass_name)
     trials = GraphTrials(write_back_pass)
     branches = Branches(write_back_pass)
@@ -190,6 +192,7 @@ def _graphs(unit: Unit, outcome: Outcome) -> None:
             gc.collect()
 
     def look_at_all(family: list[Recipe]) -> None:
+        begins()
         for recipe in family:
             look(recipe)
 

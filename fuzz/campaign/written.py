@@ -45,14 +45,17 @@ def explained(finding: Finding, pass_name: str) -> list[str]:
     failure = finding.failure
     program = program_of(json.loads(finding.reduced or finding.program))
     text = program.text().rstrip().split("\n") if isinstance(program, Stateful) else program.as_lines()
+    how = "cannot be compared" if failure.raised else _DIFFER
     lines = [
-        f"{failure.left} and {failure.right} differ, by the fault of: {Fault[failure.fault].value}",
-        f"broken: {failure.obligation or 'no obligation that the prover refutes'}",
+        f"{failure.left} and {failure.right} {how}, by the fault of: {Fault[failure.fault].value}",
     ]
+    if how == _DIFFER:
+        lines.append(f"broken: {failure.obligation or 'no obligation that the prover refutes'}")
     if failure.shape:
         lines.append(f"how: {failure.shape}")
     lines.append(f"pass: {pass_name}" + (f"; pipeline: {finding.pipeline}" if finding.pipeline else ""))
-    lines.append(f"seen on {finding.count} programs; this is the smallest one")
+    programs = "program" if finding.count == 1 else "programs; this is what the smallest was reduced to"
+    lines.append(f"seen on {finding.count} {programs}")
     if finding.known:
         lines.append(f"known as: {finding.known}")
     lines += ["", *(f"  {line}" for line in failure.lines), "", *text, ""]
@@ -80,6 +83,7 @@ def read_finding(folder: Path) -> dict[str, Any]:
         raise BadInput(f"{folder} holds no failure ({error}); name a folder under CAMPAIGN/failures") from error
 
 
+_DIFFER = "differ"
 _TEST = '''"""Fails as long as the failure is there."""
 
 import subprocess
