@@ -326,3 +326,11 @@ def test_queries_are_kept_as_smt2_files_that_z3_reads_back(tmp_path: object) -> 
         solver.from_file(str(path))
         assert solver.check() == z3.unsat, path
     assert torch is not None
+
+
+def test_a_lost_write_of_integers_is_seen_where_random_numbers_below_one_would_hide_it() -> None:
+    build = Builder()
+    build.buffer("count", 1, dtype=torch.int32)
+    program = build.returns(count=build.buffer("b", 1))
+    result = prove(program, (program.graph_module, program.graph_signature))
+    assert result[Obligation.STATE].verdict is REFUTED, result

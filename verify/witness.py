@@ -215,7 +215,9 @@ def _run(
 
 def _inputs(original: ExportedProgram, trial: int) -> dict[str, Any]:
     """Contents for every placeholder: trial 0 has the exported contents and example inputs, later ones random
-    floats in the buffers, and then also in the user inputs. Integers stay, since they index."""
+    floats in the buffers, and then also in the user inputs; in the last one they are large, so that they differ as
+    integers too. Integers stay, since they index."""
+    size = 10.0 if trial == _TRIALS - 1 else 1.0
     generator = torch.Generator().manual_seed(trial)
     given = iter(pytree.tree_leaves(original.example_inputs) if original.example_inputs else ())
     names = {node.name: node for node in original.graph.nodes if node.op == "placeholder"}
@@ -235,7 +237,7 @@ def _inputs(original: ExportedProgram, trial: int) -> dict[str, Any]:
         if isinstance(value, torch.Tensor):
             value = value.detach().clone()
             if value.is_floating_point() and randomise:
-                value = torch.randn(value.shape, generator=generator).to(value.dtype)
+                value = (size * torch.randn(value.shape, generator=generator)).to(value.dtype)
         found[name] = value
     return found
 
