@@ -70,11 +70,14 @@ def known_in(path: Path) -> list[Known]:
                 Known(entry["name"], entry["signature"], entry["why"], entry["where"], program, passes, pipeline)
             )
         return found
+    except BadInput:
+        raise
     except OSError as error:
         raise BadInput(f"--known {path}: {error.strerror}; give a file of known issues") from error
     except (tomllib.TOMLDecodeError, KeyError, TypeError, ValueError) as error:
+        what = f"{error} is missing" if isinstance(error, KeyError) else str(error)
         raise BadInput(
-            f"--known {path} is no file of known issues ({error}); each is a [[known]] with name, signature, why, "
+            f"--known {path} is no file of known issues ({what}); each is a [[known]] with name, signature, why, "
             "where and program"
         ) from error
 
