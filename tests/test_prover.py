@@ -328,9 +328,11 @@ def test_queries_are_kept_as_smt2_files_that_z3_reads_back(tmp_path: object) -> 
     assert torch is not None
 
 
-def test_a_lost_write_of_integers_is_seen_where_random_numbers_below_one_would_hide_it() -> None:
+@pytest.mark.parametrize("source", [torch.float32, torch.int32])
+def test_a_lost_write_of_integers_is_seen(source: torch.dtype) -> None:
+    """Where random numbers below one, or integers that stay as they are, would hide it."""
     build = Builder()
     build.buffer("count", 1, dtype=torch.int32)
-    program = build.returns(count=build.buffer("b", 1))
+    program = build.returns(count=build.buffer("b", 1, dtype=source))
     result = prove(program, (program.graph_module, program.graph_signature))
     assert result[Obligation.STATE].verdict is REFUTED, result

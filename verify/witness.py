@@ -23,7 +23,9 @@ from copyproof.spec.errors import first_line
 from copyproof.spec.graph import action_of, is_lowered_view, lowered_base
 from copyproof.spec.signature import held, mutated_placeholder
 
-_TRIALS = 4
+_TRIALS = 5
+_CALLS = 4
+_INTEGERS = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
 _SHOWN = 6
 
 
@@ -128,7 +130,7 @@ def seen_from_another_start(original: ExportedProgram, starts: Mapping[str, byte
         for name, data in starts.items():
             value = other[names[name]]
             other[names[name]] = torch.frombuffer(bytearray(data), dtype=value.dtype).reshape(value.shape)
-        for call in range(_TRIALS):
+        for call in range(_CALLS):
             torch.manual_seed(call)
             expected = _run(original.graph_module, own, NO_LOWERING, ())
             torch.manual_seed(call)
@@ -215,9 +217,9 @@ def _run(
 
 def _inputs(original: ExportedProgram, trial: int) -> dict[str, Any]:
     """Contents for every placeholder: trial 0 has the exported contents and example inputs, later ones random
-    floats in the buffers, and then also in the user inputs; in the last one they are large, so that they differ as
-    integers too. Integers stay, since they index."""
-    size = 10.0 if trial == _TRIALS - 1 else 1.0
+    floats in the buffers, and then also in the user inputs; in the last two they are large, so that they differ
+    as integers too. Integers stay, since they index; but in the last one those of buffers are small numbers."""
+    size = 10.0 if trial >= _TRIALS - 2 else 1.0
     generator = torch.Generator().manual_seed(trial)
     given = iter(pytree.tree_leaves(original.example_inputs) if original.example_inputs else ())
     names = {node.name: node for node in original.graph.nodes if node.op == "placeholder"}
@@ -236,6 +238,8 @@ def _inputs(original: ExportedProgram, trial: int) -> dict[str, Any]:
             randomise = trial >= 1 and spec.kind is InputKind.BUFFER
         if isinstance(value, torch.Tensor):
             value = value.detach().clone()
+            if value.dtype in _INTEGERS and spec.kind is InputKind.BUFFER and trial == _TRIALS - 1:
+                value = torch.randint(0, 3, value.shape, generator=generator).to(value.dtype)
             if value.is_floating_point() and randomise:
                 value = (size * torch.randn(value.shape, generator=generator)).to(value.dtype)
         found[name] = value
