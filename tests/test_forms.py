@@ -93,6 +93,14 @@ def test_two_branches_that_are_planned_into_the_same_bytes_are_the_fault_of_the_
     assert found[0].right == Form.PLANNED.value
 
 
+def test_two_branches_in_the_same_bytes_that_compute_the_same_in_other_shapes_are_not_refuted() -> None:
+    """They hold the same numbers, in every call; the model of operators does not know it."""
+    steps = (Step("plus", (0,), (1,)), Step("view", (1,), ((2, 2),)), Step("cond", (1, 1)), Step("cond", (1, 2)))
+    trial = tried(Stateful((INPUT,), steps, (3, 4)), reference_pass)
+    assert trial.file_report is not None and trial.file_report.verdict is Verdict.UNKNOWN, trial.file_report
+    assert trial.alike(Form.RUNTIME) and failures(trial) == []
+
+
 def test_what_the_plan_breaks_is_its_fault_beside_what_the_pass_broke() -> None:
     """Whether they break the same obligation of the file, as where old contents are returned, or another one."""
     branches = (Step("cond", (1, 1)), Step("times", (1,), (2,)), Step("cond", (1, 3)))
