@@ -57,7 +57,7 @@ def show(record: Record, folder: Path, as_json: bool) -> None:
         click.echo(json.dumps(_as_json(record, folder), indent=2))
         return
     # Where no terminal says how wide it is, names of folders are to stay whole.
-    console = Console(width=None if sys.stdout.isatty() else 200)
+    console = Console(width=None if sys.stdout.isatty() else 1000)
     findings = record.findings()
     about = record.about
     console.print(f"[bold]{escape(about['pass'])}[/bold], seed {about['seed']}, in {escape(str(folder))}")
@@ -118,6 +118,8 @@ def _show_findings(console: Console, what: str, findings: list[Finding], folder:
     for finding in findings:
         failure = finding.failure
         broken = ": ".join(part for part in (failure.obligation, failure.shape) if part)
+        if failure.raised and failure.lines:
+            broken = failure.lines[0]
         where = finding.known or _folder(finding, folder)
         between = f"{failure.left} / {failure.right}"
         cells = (Fault[failure.fault].value, between, escape(broken or "-"), str(finding.count))

@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Executor, Future
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +20,10 @@ import pytest
 
 from copyproof.fuzz.campaign import campaign as campaigns
 from copyproof.fuzz.campaign import corpus
+from copyproof.fuzz.campaign import minimise as minimising
 from copyproof.fuzz.campaign.campaign import Campaign, Settings, gone, replayed
 from copyproof.fuzz.campaign.executors import Executors, cluster, pool
-from copyproof.fuzz.campaign.failure import Fault
+from copyproof.fuzz.campaign.failure import Failure, Fault, rank
 from copyproof.fuzz.campaign.graph_trial import GraphTrials
 from copyproof.fuzz.campaign.known import OWN, Known, known_in
 from copyproof.fuzz.campaign.levels import GRAPHS, MODULES, level_of
@@ -89,6 +91,7 @@ def test_a_wrong_pass_is_found_on_graphs_and_made_small_and_shown(tmp_path: Path
     assert len(program["steps"]) == 0 and len(program["outputs"]) == 2
     assert "expected" in finding.seen
     folder = tmp_path / "failures" / finding.name
+    assert "what the pass made of it:" in (folder / "explanation.txt").read_text()
     assert {p.name for p in folder.iterdir()} == {"program.json", "explanation.txt", "repro.py", "test_repro.py"}
     assert replayed(read_finding(folder))[0].signature == finding.signature
 
@@ -125,6 +128,26 @@ def test_a_module_that_loses_a_write_gets_a_script_that_needs_no_copyproof(tmp_p
     assert shown.returncode == 1 and "expected [2.0, 4.0, 6.0, 8.0], got [0.0, 0.0, 0.0, 0.0]" in shown.stdout, (
         shown.stderr
     )
+
+
+def test_what_numbers_show_is_not_made_so_small_that_none_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    module = Stateful(
+        (Holder(Place.BUFFER), Holder(Place.INPUT)), (Step("add_", (0, 1)), Step("times_", (0,), (2,))), ()
+    )
+    told = Failure("functional graph", "rewritten graph", "PASS", "STATE", "lost", "shipped", ("call 0, state b0",))
+    untold = replace(told, lines=("nothing writes b0",))
+    looked: list[int] = []
+
+    def failures(program: Stateful) -> list[Failure]:
+        looked.append(len(program.steps))
+        return [told if len(program.steps) == 2 else untold]
+
+    monkeypatch.setattr(minimising, "failing", lambda *arguments, **options: failures)
+    monkeypatch.setattr(minimising, "_shown", lambda *arguments: ("", ""))
+    for failure in (told, untold):
+        found = minimise(told.signature, MODULES, json.dumps(module.as_json()), failure, REFERENCE, "shipped")
+        assert (len(json.loads(found.program)["steps"]) == 2) == (failure is told) and 1 in looked
+    assert rank("long program", told) < rank("short", untold)
 
 
 def test_a_campaign_that_is_done_does_nothing_again(tmp_path: Path) -> None:

@@ -200,7 +200,7 @@ class Campaign:
         self.record.reduce(minimal)
         finding = next(f for f in self.record.findings() if f.signature == minimal.signature)
         if minimal.program:
-            write_finding(self.settings.folder, finding, minimal.script, self.settings.pass_name)
+            write_finding(self.settings.folder, finding, minimal.script, self.settings.pass_name, minimal.made)
             if minimal.level == MODULES:
                 corpus.keep(self.database, minimal.program)
 

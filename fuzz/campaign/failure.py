@@ -64,6 +64,11 @@ class Failure:
         return "; ".join(part for part in parts if part)
 
     @property
+    def in_numbers(self) -> bool:
+        """Whether the calls show it, in numbers; otherwise the prover, or what was raised, tells of it."""
+        return any(line.startswith("call ") for line in self.lines)
+
+    @property
     def raised(self) -> bool:
         """Whether something was raised, or gave no answer, so that there is nothing to compare."""
         return self.shape.startswith(("the pass fails", "does not lower", "does not run", "no answer"))
@@ -83,6 +88,11 @@ class Failure:
     def from_json(data: dict[str, Any]) -> Failure:
         """What `as_json` gave, as a failure again."""
         return Failure(**{**data, "lines": tuple(data["lines"])})
+
+
+def rank(program: str, failure: Failure) -> tuple[bool, int]:
+    """Of two programs that fail alike the lower one is shown: one whose numbers show it, and then the smaller."""
+    return not failure.in_numbers, len(program)
 
 
 def without_names(message: str) -> str:

@@ -7,6 +7,8 @@ import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+from torch.fx import Node
+
 from copyproof.fuzz.campaign.failure import Failure, Fault
 from copyproof.fuzz.campaign.levels import Program, failing, level_of, program_of
 from copyproof.fuzz.campaign.patience import watched
@@ -15,10 +17,13 @@ from copyproof.fuzz.campaign.script import probed, script_of, shown
 from copyproof.fuzz.campaign.unit import ALONE
 from copyproof.fuzz.programs.stateful import Stateful
 from copyproof.fuzz.tables import kept_tables
-from copyproof.spec.pipeline import REFERENCE_PASS
+from copyproof.spec.errors import BadInput
+from copyproof.spec.graph import action_of
+from copyproof.spec.pipeline import REFERENCE_PASS, as_pair
+from copyproof.verify.exhaustive.build import Builder
 from copyproof.verify.exhaustive.recipe import Recipe
 from copyproof.verify.exhaustive.script import seen
-from copyproof.verify.passes import named_pass
+from copyproof.verify.passes import named_pass, run_pass
 
 
 @dataclass(frozen=True)
@@ -32,6 +37,7 @@ class Minimal:
         failure: what it shows.
         script: a standalone script; empty where none shows the failure.
         printed: what the script printed.
+        made: what the pass made of the program, line by line; nothing where it raised.
     """
 
     signature: str
@@ -41,6 +47,7 @@ class Minimal:
     failure: Failure
     script: str
     printed: str
+    made: tuple[str, ...] = ()
 
 
 def minimise(
@@ -77,6 +84,8 @@ def _minimised(
         nonlocal found
         begins()
         alike = next((f for f in failures(candidate) if f.signature == signature), None)
+        if alike is not None and failure.in_numbers and not alike.in_numbers:
+            return False
         found = alike or found
         return alike is not None
 
@@ -88,7 +97,35 @@ def _minimised(
     if found.fault in _BEHIND and _right_otherwise(program, found, pipeline):
         found = replace(found, lines=(*found.lines, _RIGHT_OTHERWISE))
     text, printed = _shown(program, found, pass_name, pipeline) if found.fault != Fault.PROVER.name else ("", "")
-    return Minimal(signature, level_of(program), pipeline, json.dumps(program.as_json()), found, text, printed)
+    made = _made(program, pass_name, pipeline)
+    return Minimal(signature, level_of(program), pipeline, json.dumps(program.as_json()), found, text, printed, made)
+
+
+def _made(program: Program, pass_name: str, pipeline: str) -> tuple[str, ...]:
+    """The graph that a pass makes of a program, a line for each node; nothing where it makes none."""
+    write_back_pass = named_pass(pass_name)
+    if isinstance(program, Recipe):
+        try:
+            graph_module, _ = as_pair(run_pass(write_back_pass, Builder().program(program)))
+        except (BadInput, TypeError):
+            return ()
+    else:
+        from copyproof.fuzz.campaign.trial import tried
+
+        rewritten = tried(program, write_back_pass, pipeline).rewritten
+        if rewritten is None:
+            return ()
+        graph_module = rewritten[0]
+    return tuple(_line(node) for node in graph_module.graph.nodes)
+
+
+def _line(node: Node) -> str:
+    if node.op == "output":
+        return f"return {node.args[0]}"
+    if node.op != "call_function":
+        return f"{node.name} = {node.op}"
+    given = [*map(str, node.args), *(f"{name}={value}" for name, value in node.kwargs.items())]
+    return f"{node.name} = {action_of(node).name}({', '.join(given)})"
 
 
 def _right_otherwise(program: Program, failure: Failure, pipeline: str) -> bool:

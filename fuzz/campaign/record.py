@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from copyproof.fuzz.campaign.failure import Failure
+from copyproof.fuzz.campaign.failure import Failure, rank
 from copyproof.spec.errors import BadInput, first_line
 
 if TYPE_CHECKING:
@@ -188,7 +188,7 @@ class Record:
                 )
             for signature, sighting in outcome.found.items():
                 row = connection.execute(
-                    "select length(program), reduced from finding where signature = ?", (signature,)
+                    "select program, failure, reduced from finding where signature = ?", (signature,)
                 )
                 before = row.fetchone()
                 failure = json.dumps(sighting.failure.as_json())
@@ -212,7 +212,8 @@ class Record:
                 connection.execute(
                     "update finding set count = count + ? where signature = ?", (sighting.count, signature)
                 )
-                if not before[1] and len(sighting.program) < before[0]:
+                shown = Failure.from_json(json.loads(before[1]))
+                if not before[2] and rank(sighting.program, sighting.failure) < rank(before[0], shown):
                     connection.execute(
                         "update finding set level = ?, pipeline = ?, program = ?, failure = ? where signature = ?",
                         (unit.level, unit.pipeline, sighting.program, failure, signature),

@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, Phase, given, seed, settings, target
 from hypothesis import strategies as st
 
 from copyproof.fuzz.campaign.agreement import Runs
-from copyproof.fuzz.campaign.failure import Failure, without_names
+from copyproof.fuzz.campaign.failure import Failure, rank, without_names
 from copyproof.fuzz.campaign.graph_trial import GraphTrials
 from copyproof.fuzz.campaign.hazards import Branches, hazards_of_graph, hazards_of_module
 from copyproof.fuzz.campaign.levels import MODULES
@@ -102,7 +102,7 @@ class Outcome:
             self.found[failure.signature] = Sighting(1, spelled, failure)
             return
         known.count += 1
-        if len(spelled) < len(known.program):
+        if rank(spelled, failure) < rank(known.program, known.failure):
             known.program, known.failure = spelled, failure
 
     def agreed(self, what: str, verdict: Verdict, runs: Runs) -> None:

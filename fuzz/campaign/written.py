@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from copyproof.fuzz.programs.stateful import Stateful
 from copyproof.spec.errors import BadInput
 
 
-def write_finding(folder: Path, finding: Finding, script: str, pass_name: str) -> Path:
+def write_finding(folder: Path, finding: Finding, script: str, pass_name: str, made: Sequence[str] = ()) -> Path:
     """Writes the folder of a finding, and gives its path.
 
     Args:
@@ -21,6 +22,7 @@ def write_finding(folder: Path, finding: Finding, script: str, pass_name: str) -
         finding: the finding, reduced.
         script: its standalone script, or empty.
         pass_name: the pass that the campaign is about.
+        made: what it made of the program, line by line.
     """
     into = folder / "failures" / finding.name
     into.mkdir(parents=True, exist_ok=True)
@@ -33,16 +35,17 @@ def write_finding(folder: Path, finding: Finding, script: str, pass_name: str) -
         "failure": finding.failure.as_json(),
     }
     (into / "program.json").write_text(json.dumps(about, indent=1) + "\n")
-    (into / "explanation.txt").write_text("\n".join(explained(finding, pass_name)) + "\n")
+    (into / "explanation.txt").write_text("\n".join(explained(finding, pass_name, made)) + "\n")
     if script:
         (into / "repro.py").write_text(script)
         (into / "test_repro.py").write_text(_TEST)
     return into
 
 
-def explained(finding: Finding, pass_name: str) -> list[str]:
-    """A finding in words."""
+def explained(finding: Finding, pass_name: str, made: Sequence[str] = ()) -> list[str]:
+    """A finding in words; `made` is what the pass made of the program, line by line."""
     failure = finding.failure
+    rewritten = ["", "what the pass made of it:", *(f"  {line}" for line in made)] if made else []
     program = program_of(json.loads(finding.reduced or finding.program))
     text = program.text().rstrip().split("\n") if isinstance(program, Stateful) else program.as_lines()
     how = "cannot be compared" if failure.raised else _DIFFER
@@ -58,9 +61,12 @@ def explained(finding: Finding, pass_name: str) -> list[str]:
     lines.append(f"seen on {finding.count} {programs}")
     if finding.known:
         lines.append(f"known as: {finding.known}")
-    lines += ["", *(f"  {line}" for line in failure.lines), "", *text, ""]
+    lines += ["", *(f"  {line}" for line in failure.lines), "", *text, *rewritten, ""]
     lines += (
-        ["its script printed:", *(f"  {line}" for line in finding.seen.split("\n"))]
+        [
+            "its script, with numbers of its own and all that is needed to see them returned, printed:",
+            *(f"  {line}" for line in finding.seen.split("\n")),
+        ]
         if finding.seen
         else ["no script shows it in the runtime"]
     )
@@ -80,7 +86,8 @@ def read_finding(folder: Path) -> dict[str, Any]:
             raise ValueError("a field is missing")
         return dict(about)
     except (OSError, ValueError) as error:
-        raise BadInput(f"{folder} holds no failure ({error}); name a folder under CAMPAIGN/failures") from error
+        what = (error.strerror or "").lower() if isinstance(error, OSError) else str(error)
+        raise BadInput(f"{folder} holds no failure ({what}); name a folder under CAMPAIGN/failures") from error
 
 
 _DIFFER = "differ"
