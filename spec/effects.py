@@ -190,6 +190,9 @@ _UNINITIALISED = frozenset(
     }
 )
 _READS_AROUND = frozenset({"aten.as_strided_copy", "aten.set"})
+_CARRIES_AROUND = frozenset(
+    {"aten.select_scatter", "aten.slice_scatter", "aten.diagonal_scatter", "aten.as_strided_scatter"}
+)
 _KNOWN_NAMESPACES = frozenset({"aten", "prims", "prim", "dim_order_ops", "quantized_decomposed"})
 
 
@@ -231,6 +234,12 @@ def reads_around(name: str) -> bool:
     """Whether the operator of this canonical name may read memory around its operand: the storage that this is a view
     of."""
     return family(name) in _READS_AROUND
+
+
+def carries_around(name: str) -> bool:
+    """Whether the result of the operator of this canonical name has, in memory around it, what is around its operand:
+    it clones the storage that this is a view of."""
+    return family(name) in _CARRIES_AROUND
 
 
 def uninitialised(name: str) -> bool:

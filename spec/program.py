@@ -171,6 +171,7 @@ class Step:
         copy: whether it is a `copy_`, which may be a write-back.
         uninitialised: its results hold whatever the memory held.
         reads_around: it may read memory around its operands, in the storages that they are views of.
+        carries_around: what is around its first operand is around its result.
         same_order: its result holds just the elements of its first operand, in order, whatever its shape.
         approximation: what is assumed about it, or None.
         opaque: why it cannot be modelled, or None.
@@ -193,6 +194,7 @@ class Step:
     same_order: bool = False
     uninitialised: bool = False
     reads_around: bool = False
+    carries_around: bool = False
     approximation: str | None = None
     opaque: str | None = None
     untyped: str | None = None

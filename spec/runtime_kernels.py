@@ -24,6 +24,7 @@ _ANY_ORDER = frozenset(
         "aten.upsample_nearest2d",
     }
 )
+_PRODUCTS = frozenset({"mm", "bmm", "addmm", "linear"})
 
 
 def refused(name: str, types: Sequence[TensorType | None], arguments: Sequence[Any]) -> str:
@@ -65,6 +66,8 @@ def misread(name: str, elementwise: bool, kinds: Sequence[tuple[tuple[int, ...],
         kinds: the shape of each tensor among the arguments, and the order of its dimensions in memory.
     """
     odd = [order for _, order in kinds if list(order) != sorted(order)]
+    if name.startswith("aten.convolution.") and odd and list(kinds[0][1]) == sorted(kinds[0][1]):
+        return f"the runtime's kernel of {name} refuses a weight in the order {odd[0]} beside an input in the usual one"
     if not odd or name.rsplit(".", 1)[0] in _ANY_ORDER or (elementwise and len(set(kinds)) == 1):
         return ""
     return f"the runtime's kernel of {name} may refuse or misread a tensor whose dimensions lie in the order {odd[0]}"
@@ -72,7 +75,8 @@ def misread(name: str, elementwise: bool, kinds: Sequence[tuple[tuple[int, ...],
 
 def strays(name: str, types: Sequence[TensorType | None]) -> str:
     """Why the runtime's kernel may compute something else than its operator means in PyTorch; empty where none is known
-    to. Found by running: `remainder` of integers has the dividend's sign, as `fmod`.
+    to. Found by running: `remainder` of integers has the dividend's sign, as `fmod`; products over no elements; and
+    `log_softmax` of float64.
 
     Args:
         name: the operator's canonical name.
@@ -80,6 +84,10 @@ def strays(name: str, types: Sequence[TensorType | None]) -> str:
     """
     if name.startswith("aten.remainder.") and not any(t is not None and "float" in t.dtype for t in types):
         return "the runtime's kernel of remainder gives integers the sign of the dividend, PyTorch that of the divisor"
+    if name.split(".")[1] in _PRODUCTS and any(t is not None and 0 in t.shape for t in types):
+        return f"the runtime's kernel of {name} leaves its result as it was where there is nothing to add up"
+    if name.startswith("aten._log_softmax.") and any(t is not None and t.dtype == "float64" for t in types):
+        return "the runtime's kernel of log_softmax refuses float64"
     return ""
 
 

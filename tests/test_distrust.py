@@ -12,6 +12,7 @@ import torch
 from torch._higher_order_ops.auto_functionalize import auto_functionalized
 from torch.export import ExportedProgram
 from torch.fx import GraphModule, Node
+from torch.utils import _pytree as pytree
 
 from copyproof.impl import end_placement, reference_pass
 from copyproof.spec.obligations import Obligation, Verdict
@@ -381,12 +382,14 @@ def test_list_among_the_outputs_is_bad_input() -> None:
         prove_pass(program, edited(nested))
 
 
-def _hoisted_before_a_look_around(program: ExportedProgram) -> Any:
-    """Moves the write into the buffer's second half before the operator that looks around the first half."""
-    write = one(program.graph_module, aten.add_.Tensor)
-    look = one(program.graph_module, aten.as_strided_copy.default)
-    look.prepend(write)
-    return program
+def _hoisted(write: Any, before: Any) -> Callable[[ExportedProgram], Any]:
+    """A pass that moves one node before another one, each known by what it calls."""
+
+    def hoisted(program: ExportedProgram) -> Any:
+        one(program.graph_module, before).prepend(one(program.graph_module, write))
+        return program
+
+    return hoisted
 
 
 class _LooksAround(torch.nn.Module):
@@ -404,7 +407,7 @@ class _LooksAround(torch.nn.Module):
 
 def test_operator_that_reads_memory_around_its_operand_is_not_proved() -> None:
     program = torch.export.export(_LooksAround(), (torch.tensor([10.0, 20]),))
-    report = prove_pass(program, _hoisted_before_a_look_around)
+    report = prove_pass(program, _hoisted(aten.add_.Tensor, aten.as_strided_copy.default))
     assert report.verdict is Verdict.REFUTED and report.witness, report
     assert prove_pass(program, lambda given: given).verdict is not Verdict.REFUTED
 
@@ -416,3 +419,53 @@ def test_looking_around_a_whole_storage_is_modelled(whole: bool) -> None:
     looked = build(aten.as_strided_copy.default, b if whole else build(aten.slice.Tensor, b, 0, 0, 2), [2], [2], 0)
     program = build.returns(looked, b=build(aten.add.Tensor, b, x))
     assert prove_pass(program, reference_pass).verdict is (Verdict.PROVED if whole else Verdict.UNKNOWN)
+
+
+class _Scatters(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("st", torch.arange(4.0))
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        held = self.st + 0
+        second = held[2:4]
+        scattered = torch.select_scatter(held[0:2], x[0], 0, 0)
+        looked = torch.as_strided(scattered, [4], [1], 0)
+        second.add_(x)
+        return looked * 1, second * 1
+
+
+def test_scatter_carries_what_is_around_its_operand() -> None:
+    program = torch.export.export(_Scatters(), (torch.tensor([10.0, 20]),))
+    report = prove_pass(program, _hoisted(aten.add_.Tensor, aten.select_scatter.default))
+    assert report.verdict is Verdict.REFUTED and report.witness, report
+
+
+def test_changed_parameter_is_seen_behind_a_constant_of_its_name() -> None:
+    build = Builder()
+    b, x, w = build.buffer("b", 4), build.input("x", 4), build.parameter("w", 4)
+    program = build.returns(build(aten.mul.Tensor, x, w), b=build(aten.add.Tensor, b, x))
+
+    def hidden(given: ExportedProgram) -> Any:
+        given.constants["w"] = given.state_dict["w"].detach().clone()
+        given.state_dict["w"] = torch.nn.Parameter(torch.full((4,), 5.0))
+        return reference_pass(given)
+
+    assert refuted(prove_pass(program, hidden), Obligation.FRAME)
+
+
+def test_other_structure_of_results_is_another_signature() -> None:
+    class Model(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> dict[str, torch.Tensor]:
+            return {"a": x + 1, "b": x + 2}
+
+    program = torch.export.export(Model(), (torch.ones(2),)).run_decompositions()
+
+    def renamed(given: ExportedProgram) -> ExportedProgram:
+        call = given.module_call_graph[0].signature
+        assert call is not None
+        _, call.out_spec = pytree.tree_flatten({"b": 0, "a": 0})
+        return given
+
+    assert refuted(prove_pass(program, renamed), Obligation.SIGNATURE)
+    assert prove_pass(program, reference_pass).strict_verdict is Verdict.PROVED

@@ -7,7 +7,9 @@ from typing import Any
 
 import pytest
 import torch
+from executorch.exir import to_edge
 from torch.export import Dim, ExportedProgram
+from torch.utils._sympy.value_ranges import ValueRanges
 
 from copyproof.impl import reference_pass
 from copyproof.spec.obligations import Verdict
@@ -97,9 +99,36 @@ def test_inserted_call_that_fits_some_sizes_alone_is_not_proved(inserted: Callab
     assert prove_pass(_exported(), inserted).verdict is not Verdict.PROVED
 
 
-def test_file_planned_for_the_example_size_is_not_proved() -> None:
-    from executorch.exir import to_edge
+def test_other_bounds_of_a_size_are_another_signature() -> None:
+    def narrows(program: ExportedProgram) -> ExportedProgram:
+        for symbol in program.range_constraints:
+            program.range_constraints[symbol] = ValueRanges(2, 3)
+        return program
 
+    assert prove_pass(_exported(), narrows).verdict is Verdict.REFUTED
+
+
+@pytest.mark.parametrize(("least", "told"), [(1, True), (2, False)])
+def test_sizes_of_0_and_1_are_left_out_by_name(least: int, told: bool) -> None:
+    sizes = ({0: Dim("n", min=least, max=4)},)
+    program = torch.export.export(_Sums(), (torch.ones(2, 2),), dynamic_shapes=sizes).run_decompositions()
+    report = prove_pass(program, reference_pass)
+    assert report.verdict is Verdict.PROVED and any("are at least 2" in a for a in report.approximations) == told
+
+
+class _Remainder(torch.nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x * ((x.shape[0] - 5) % 3)
+
+
+def test_remainder_of_a_size_is_not_proved_of_a_file() -> None:
+    """The runtime gives it the sign of the dividend."""
+    sizes = ({0: Dim("n", min=2, max=6)},)
+    edge = to_edge(torch.export.export(_Remainder(), (torch.ones(6),), dynamic_shapes=sizes))
+    assert prove_lowering(edge)["forward"].verdict is Verdict.UNKNOWN
+
+
+def test_file_planned_for_the_example_size_is_not_proved() -> None:
     report = prove_lowering(to_edge(_exported()), _logs)["forward"]
     assert report.verdict is not Verdict.PROVED and "was assumed after the export" in str(report), report
     assert prove_lowering(to_edge(_exported()), reference_pass)["forward"].verdict is Verdict.PROVED

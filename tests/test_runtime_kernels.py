@@ -21,6 +21,9 @@ _USUAL = torch.arange(16.0).reshape(1, 2, 2, 4) + 1
 _NARROW = torch.arange(4.0).reshape(1, 1, 2, 2)
 
 
+_WEIGHT = torch.ones(4, 3, 3, 3).contiguous(memory_format=torch.channels_last)
+
+
 class _Counting(torch.nn.Module):
     """A function of two inputs, beside a counter."""
 
@@ -58,9 +61,11 @@ def _verdict_and_whether_it_runs(function: Callable[..., Any], given: tuple[torc
         (lambda x, y: x.cumsum(1), (_LAST, _LAST)),
         (lambda x, y: torch.nn.functional.pad(x, (1, 1)), (_LAST, _LAST)),
         (lambda x, y: x[:, 1] * 2, (_LAST, _LAST)),
+        (lambda x, y: torch.nn.functional.conv2d(x, _WEIGHT), (torch.ones(1, 3, 6, 6), _USUAL)),
+        (lambda x, y: x.double().log_softmax(0), (torch.ones(4), torch.ones(4))),
     ],
 )
-def test_kernel_that_does_not_take_an_order_of_dimensions_leaves_no_proof(
+def test_kernel_that_does_not_take_an_order_of_dimensions_or_a_type_leaves_no_proof(
     function: Callable[..., Any], given: tuple[torch.Tensor, ...]
 ) -> None:
     verdict, runs = _verdict_and_whether_it_runs(function, given)
@@ -90,6 +95,26 @@ def test_remainder_of_integers_is_not_proved_since_the_runtime_computes_another_
     given = torch.arange(-4, 4) if integers else torch.arange(-4.0, 4.0)
     verdict, runs = _verdict_and_whether_it_runs(lambda x, y: x % y, (given, given * 0 + 3))
     assert (verdict, runs) == ((Verdict.UNKNOWN, False) if integers else (Verdict.PROVED, True))
+
+
+def test_product_over_no_elements_is_not_proved() -> None:
+    """The runtime's kernel leaves whatever was in the memory of its result."""
+    verdict, _ = _verdict_and_whether_it_runs(lambda x, y: x @ y, (torch.ones(3, 0), torch.ones(0, 3)))
+    assert verdict is Verdict.UNKNOWN
+
+
+class _Cast(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("b", torch.zeros(3, dtype=torch.int64))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.b.copy_(x) * 2
+
+
+def test_cast_that_a_decomposition_may_have_lost_is_named() -> None:
+    edge = to_edge(torch.export.export(_Cast(), (torch.tensor([-1.7, 2.5, 3.0]),)))
+    assert any("has lost the cast" in text for text in prove_lowering(edge)["forward"].approximations)
 
 
 class _Last(torch.nn.Module):

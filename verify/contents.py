@@ -19,17 +19,29 @@ _HELD = (InputKind.BUFFER, InputKind.PARAMETER, InputKind.CONSTANT_TENSOR)
 
 def changed_contents(original: ExportedProgram, rewritten: ExportedProgram) -> str:
     """How the rewritten program's parameters, buffers and constants differ from the original's; empty where not."""
-    before = {**original.state_dict, **original.constants}
-    after = {**rewritten.state_dict, **rewritten.constants}
-    for name, value in before.items():
+    for name in (*original.state_dict, *original.constants):
+        value, after = held(original, name), held(rewritten, name)
         if not isinstance(value, torch.Tensor):
             continue
-        if name not in after:
+        if after is None:
             return f"{name!r} is missing from the rewritten program"
-        if _described(value) != _described(after[name]):
-            return f"{name!r} is {_described(after[name])[0]} in the rewritten program, not {_described(value)[0]}"
-        if raw_bytes(value) != raw_bytes(after[name]):
+        if _described(value) != _described(after):
+            return f"{name!r} is {_described(after)[0]} in the rewritten program, not {_described(value)[0]}"
+        if raw_bytes(value) != raw_bytes(after):
             return f"{name!r} starts with other contents than in the original"
+    return ""
+
+
+def changed_interface(original: ExportedProgram, rewritten: ExportedProgram) -> str:
+    """How the rewritten program is called otherwise: with another structure of arguments or results, or for other
+    sizes; empty where it is not."""
+    own, other = (p.module_call_graph[0].signature if p.module_call_graph else None for p in (original, rewritten))
+    if own is not None and other is not None and (own.in_spec, own.out_spec) != (other.in_spec, other.out_spec):
+        return "the rewritten program takes or returns another structure of arguments or results (module_call_graph)"
+    for symbol, allowed in original.range_constraints.items():
+        now = rewritten.range_constraints.get(symbol)
+        if now != allowed:
+            return f"the size {symbol} is from {allowed.lower} to {allowed.upper}, and {now} in the rewritten program"
     return ""
 
 

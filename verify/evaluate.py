@@ -84,6 +84,7 @@ class _Evaluator:
         self.tokens: dict[Chain, Content] = {chain: f"in!{chain.name}" for chain in Chain}
         self.defined: dict[tuple[str, tuple[Content, ...]], Content] = {}
         self.flat: dict[Content, Content] = {}
+        self.looks_around = any(step.reads_around or "as_strided" in step.symbol for step in program.steps)
 
     def run(self) -> Trace:
         trace = self.trace
@@ -272,7 +273,7 @@ class _Evaluator:
 
     def _around(self, step: Step) -> str | None:
         """Why it is not known what a step reads of the memory around its operands; None where it reads none."""
-        if not step.reads_around:
+        if not step.reads_around and not (self.looks_around and step.carries_around):
             return None
         for value in step.operands:
             located = self.trace.values.get(value)

@@ -34,7 +34,7 @@ from copyproof.verify.machine import Kernel, Machine, Tensor, layout_of
 from copyproof.verify.pair import assigned
 from copyproof.verify.serialized import File, State, recognised
 from copyproof.verify.sharing import sharing
-from copyproof.verify.sizes import narrowed
+from copyproof.verify.sizes import from_two, narrowed
 from copyproof.verify.solver import Above, Case, Differ, Number, Theory
 from copyproof.verify.spelling import content_of, raw_bytes
 from copyproof.verify.trace import Content, Definition, Trace
@@ -226,7 +226,7 @@ class Meaning:
 
     def _assumed(self, machine: Machine, has_folded: bool) -> list[str]:
         assumed = [
-            "each kernel of the runtime computes what its operator means in PyTorch",
+            "each kernel of the runtime computes what its operator means in PyTorch (integers within 53 bits, no NaN)",
             *self.functional.approximations,
         ]
         missing = sorted({c.spelled for c in machine.calls if isinstance(c, Kernel) and c.overload} - _registered())
@@ -234,6 +234,19 @@ class Meaning:
             assumed.append(
                 f"whoever loads the file brings kernels that executorch's runtime lacks: {', '.join(missing)}"
             )
+        assumed += from_two(self.original)
+        if any(isinstance(c, Kernel) and c.name == "aten::index_put_" for c in machine.calls):
+            assumed.append("no index of index_put_ is negative: the runtime's kernel stops on one")
+        for output in self.program.outputs:
+            located = self.functional.values.get(output.value) if output.value is not None else None
+            target = next((item for item in self.program.inputs if item.name == output.target), None)
+            if located is None or target is None or target.type is None:
+                continue
+            if located.type.spelled != target.type.spelled:
+                assumed.append(
+                    f"{output.target}, which is {target.type.spelled}, takes {located.type.spelled}: where that was a "
+                    "copy_, its decomposition has lost the cast, and readers of the new value may differ from eager"
+                )
         if has_folded:
             assumed.append("constants that the pipeline has computed are what PyTorch computes here")
         if asserts(self.original):

@@ -22,10 +22,10 @@ from copyproof.spec.pipeline import as_pair, carriers, copy_of
 from copyproof.spec.rule import Rule
 from copyproof.verify import explain, quality, safety
 from copyproof.verify.conformance import deviations
-from copyproof.verify.contents import changed_contents, shared_memory
+from copyproof.verify.contents import changed_contents, changed_interface, shared_memory
 from copyproof.verify.pair import Pair, pair_of
 from copyproof.verify.passes import rule_of, run_pass
-from copyproof.verify.sizes import narrowed
+from copyproof.verify.sizes import from_two, narrowed
 from copyproof.verify.solver import Answer, Case, Theory
 from copyproof.verify.trace import Content
 from copyproof.verify.verdicts import Conflict, Finding, Report
@@ -128,6 +128,9 @@ def _prove(
     changed = next(filter(None, (changed_contents(original, program) for program in carried)), "")
     if changed:
         findings = [_refuted(f, changed) if f.obligation is Obligation.FRAME else f for f in findings]
+    called = next(filter(None, (changed_interface(original, program) for program in carried)), "")
+    if called:
+        findings = [_refuted(f, called) if f.obligation is Obligation.SIGNATURE else f for f in findings]
     seen: Witness | None = None
     if any(f.verdict is not Verdict.PROVED for f in findings if f.obligation.safety):
         watch = {
@@ -151,7 +154,8 @@ def _prove(
         "definitions": len(pair.definitions),
         "seconds": round(perf_counter() - started, 4),
     }
-    approximations = tuple(dict.fromkeys([*pair.functional.approximations, *pair.memory.approximations]))
+    assumed = [*pair.functional.approximations, *pair.memory.approximations, *from_two(original)]
+    approximations = tuple(dict.fromkeys(assumed))
     return Report(tuple(findings), approximations, statistics, seen.lines if seen is not None else ())
 
 

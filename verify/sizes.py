@@ -43,6 +43,14 @@ def narrowed(program: ExportedProgram) -> str:
     return ""
 
 
+def from_two(program: ExportedProgram) -> list[str]:
+    """What is assumed where a program allows sizes of 0 or 1: nothing, or one sentence."""
+    symbols = [str(s) for s, allowed in program.range_constraints.items() if _from_two(allowed) != allowed]
+    if not symbols:
+        return []
+    return [f"sizes that may be 0 or 1 ({', '.join(symbols)}) are at least 2, as torch.export itself takes them to be"]
+
+
 def _from_two(allowed: ValueRanges[Any]) -> ValueRanges[Any]:
     """A range without 0 and 1, where other sizes are allowed: torch.export takes no size that is open for one of them
     (`ShapeEnv`'s specialize_zero_one)."""
