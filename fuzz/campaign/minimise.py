@@ -96,7 +96,9 @@ def _minimised(
     begins()
     if found.fault in _BEHIND and _right_otherwise(program, found, pipeline):
         found = replace(found, lines=(*found.lines, _RIGHT_OTHERWISE))
-    text, printed = _shown(program, found, pass_name, pipeline) if found.fault != Fault.PROVER.name else ("", "")
+    asked = (program, found, pass_name, pipeline, begins)
+    text, printed = _shown(*asked) if found.fault != Fault.PROVER.name else ("", "")
+    begins()
     made = _made(program, pass_name, pipeline)
     return Minimal(signature, level_of(program), pipeline, json.dumps(program.as_json()), found, text, printed, made)
 
@@ -133,12 +135,16 @@ def _right_otherwise(program: Program, failure: Failure, pipeline: str) -> bool:
     return all(other.signature != failure.signature for other in failing(named_pass(REFERENCE_PASS), pipeline)(program))
 
 
-def _shown(program: Program, failure: Failure, pass_name: str, pipeline: str) -> tuple[str, str]:
+def _shown(
+    program: Program, failure: Failure, pass_name: str, pipeline: str, begins: Callable[[], None]
+) -> tuple[str, str]:
     """A script that shows a failure, and what it printed; nothing where none shows it."""
+    begins()
     if isinstance(program, Recipe):
         script = seen(program, pass_name, f"{failure.obligation}: {failure.shape}")
         return (script.text, script.printed) if script is not None else ("", "")
     for candidate in (program, probed(program)):
+        begins()
         text = script_of(candidate, failure, pass_name, pipeline)
         if printed := shown(text, numbers=not failure.raised):
             return text, printed
