@@ -75,19 +75,35 @@ def misread(name: str, elementwise: bool, kinds: Sequence[tuple[tuple[int, ...],
 
 def strays(name: str, types: Sequence[TensorType | None]) -> str:
     """Why the runtime's kernel may compute something else than its operator means in PyTorch; empty where none is known
-    to. Found by running: `remainder` of integers has the dividend's sign, as `fmod`; products over no elements; and
-    `log_softmax` of float64.
+    to. Found by running.
 
     Args:
         name: the operator's canonical name.
         types: the types of its tensors.
     """
-    if name.startswith("aten.remainder.") and not any(t is not None and "float" in t.dtype for t in types):
-        return "the runtime's kernel of remainder gives integers the sign of the dividend, PyTorch that of the divisor"
     if name.split(".")[1] in _PRODUCTS and any(t is not None and 0 in t.shape for t in types):
         return f"the runtime's kernel of {name} leaves its result as it was where there is nothing to add up"
     if name.startswith("aten._log_softmax.") and any(t is not None and t.dtype == "float64" for t in types):
         return "the runtime's kernel of log_softmax refuses float64"
+    return ""
+
+
+def presumed(name: str, types: Sequence[TensorType]) -> str:
+    """What must hold of the contents of a call's operands, where the runtime's kernel means what its operator does for
+    some contents only; empty where none is known to. Found by running.
+
+    Args:
+        name: the kernel's name, as files have it: `aten::remainder`.
+        types: the types of its tensors.
+    """
+    base = name.partition("::")[2]
+    if base == "index_put_":
+        return "no index of index_put_ is negative: the runtime's kernel stops on one"
+    if base in ("remainder", "mod") and not any("float" in t.dtype for t in types):
+        return (
+            "remainders of integers are taken of and by numbers of one sign: the runtime gives them the dividend's, "
+            "PyTorch the divisor's"
+        )
     return ""
 
 

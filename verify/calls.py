@@ -310,8 +310,6 @@ class Calls(Running):
 
     def _number(self, base: str, slots: tuple[int, ...]) -> None:
         """A call that computes a number of numbers: `executorch_prim::add(a, b, out)`."""
-        if base == "mod":
-            raise Lost(f"{self.label} takes a remainder, to which the runtime gives the sign of the dividend")
         given, out = [self._attribute(index) for index in slots[:-1]], slots[-1]
         contents = [self._read(i) for i, value in zip(slots, given, strict=False) if value is ...]
         compute = _NUMBERS.get(base)

@@ -23,6 +23,7 @@ from copyproof.spec.effects import Chain
 from copyproof.spec.errors import BadInput
 from copyproof.spec.obligations import Obligation, Verdict
 from copyproof.spec.program import Program, Role, TensorType, Value
+from copyproof.spec.runtime_kernels import presumed
 from copyproof.spec.signature import held
 from copyproof.verify.difference import Differences
 from copyproof.verify.evaluate import evaluate
@@ -235,8 +236,11 @@ class Meaning:
                 f"whoever loads the file brings kernels that executorch's runtime lacks: {', '.join(missing)}"
             )
         assumed += from_two(self.original)
-        if any(isinstance(c, Kernel) and c.name == "aten::index_put_" for c in machine.calls):
-            assumed.append("no index of index_put_ is negative: the runtime's kernel stops on one")
+        for call in machine.calls:
+            if isinstance(call, Kernel):
+                given = [machine.slots[index] for index in call.slots]
+                text = presumed(call.name, [slot.type for slot in given if isinstance(slot, Tensor)])
+                assumed += [text] if text and text not in assumed else []
         for output in self.program.outputs:
             located = self.functional.values.get(output.value) if output.value is not None else None
             target = next((item for item in self.program.inputs if item.name == output.target), None)
