@@ -128,6 +128,7 @@ def test_a_pass_that_drops_an_output_is_judged_though_what_it_made_does_not_run(
     assert trial.graph_report is not None and trial.graph_report.verdict is Verdict.REFUTED
     (failure,) = failures(trial)
     assert (failure.fault, failure.left, failure.right) == ("PASS", Form.FUNCTIONAL.value, Form.REWRITTEN.value)
+    assert failure.lines[0] == "output 1 (nothing) does not hold what aten_add_tensor does"
 
 
 def test_a_graph_that_is_refuted_fails_by_its_pass_though_its_calls_show_no_other_numbers() -> None:
